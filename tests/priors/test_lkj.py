@@ -80,3 +80,11 @@ def test_it_is_stored_and_shown_as_it_was_made():
     for prior in (LKJ(2.0), LKJ((1.0, 100.0)), LKJ((1.0, 100.0), (1, 4))):
         assert rebuild(describe(prior)) == prior == eval(repr(prior)) and prior != LKJ(3.0)
         assert hash(prior) == hash(rebuild(describe(prior)))
+
+
+@pytest.mark.parametrize("prior", [LKJ(3.0), LKJ((1.0, 1000.0)), LKJ((1.0, 20.0), (0.3, 0.7))])
+def test_slope_is_that_of_differences(prior):
+    at = np.array([-2.0, -0.3, -0.004, -1e-5])
+    step = 1e-6
+    above, below = (prior.log_density(at + sign * step, 4) for sign in (1, -1))
+    np.testing.assert_allclose(prior.slope(at, 4), (above - below) / (2 * step), rtol=1e-5, atol=1e-6)

@@ -89,7 +89,7 @@ def test_the_search_takes_the_place_of_worse_restarts():
 
 
 def test_minor_factors_do_not_count():
-    """Five factors, and forty of N(0, .1^2) loadings that no theory names, of which a likelihood counts some."""
+    """Five factors, and forty of N(0, .1^2) loadings that no theory names; a likelihood counts some."""
     rng, main = np.random.default_rng(1000), np.kron(np.eye(5), np.ones((5, 1)))
     minor = 0.1 * rng.normal(size=(25, 40))
     noise = np.sqrt(0.6 - (minor**2).sum(1).clip(max=0.5)) * rng.normal(size=(1000, 25))

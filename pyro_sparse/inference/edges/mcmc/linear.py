@@ -252,7 +252,8 @@ class LinearChains:
         weight, cov, log_odds = state.weight, state.cov, self.edge_log_odds(state)
         if self._all_axes:
             unit, density = self.slab_scale, self.density
-            weight, cov = moved_axes(weight, cov, log_odds, self.must, density, unit, rng)
+            prior = self.correlation_prior
+            weight, cov = moved_axes(weight, cov, log_odds, self.must, density, unit, prior, rng)
             weight, cov = self._turns.gone_round(weight, cov, log_odds, rng)
             return state._replace(weight=weight, cov=cov)
         if self.learn_cov:

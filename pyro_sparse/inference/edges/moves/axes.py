@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ....priors import LKJ
 from ..density.weight import Slabs
 
 __all__ = ["moved_axes"]
@@ -36,6 +37,7 @@ def moved_axes(
     must: NDArray[np.bool_],
     density: Slabs,
     slab_scale: float,
+    correlation_prior: LKJ,
     rng: np.random.Generator,
 ) -> tuple[Array, Array]:
     """Loadings and correlations in the next axes; edges and factors are to be drawn anew.
@@ -53,6 +55,7 @@ def moved_axes(
     density : Slabs
         With a spike that is no point.
     slab_scale : float
+    correlation_prior : LKJ
     rng : numpy.random.Generator
 
     Returns
@@ -70,9 +73,10 @@ def moved_axes(
         back = np.linalg.inv(direction)
         loading = straight @ back
         log_prior, slope = density.sloped(loading / slab_scale, odds)
-        level = log_prior.sum((-1, -2)) - (g - 1) * np.linalg.slogdet(direction)[1]
+        log_det = np.linalg.slogdet(direction)[1]
+        level = log_prior.sum((-1, -2)) - (g - 1) * log_det + correlation_prior.log_density(2 * log_det, k)
         inner = np.swapaxes(loading, -1, -2) @ slope / slab_scale
-        inner[:, range(k), range(k)] += g - 1
+        inner[:, range(k), range(k)] += (g - 1 - 2 * correlation_prior.slope(2 * log_det, k))[:, None]
         return level, _tangent(-inner @ np.swapaxes(back, -1, -2), direction)
 
     # The sum of squares is the same in all axes, so that steps are as long on the way back.

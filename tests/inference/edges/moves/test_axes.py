@@ -9,6 +9,7 @@ from scipy import stats
 from pyro_sparse.inference.edges.density.weight import SpikeSlab
 from pyro_sparse.inference.edges.moves import axes
 from pyro_sparse.inference.edges.moves.axes import moved_axes
+from pyro_sparse.priors import LKJ
 
 SLAB = 0.8
 
@@ -25,7 +26,14 @@ def test_the_covariance_of_what_is_predicted_stays():
     rng = np.random.default_rng(0)
     weight, cov = rng.normal(size=(50, 6, 3)), correlations(50, 3, rng)
     new, other = moved_axes(
-        weight, cov, np.zeros((50, 1, 3)), np.zeros((6, 3), bool), SpikeSlab(False, np.array(0.2)), SLAB, rng
+        weight,
+        cov,
+        np.zeros((50, 1, 3)),
+        np.zeros((6, 3), bool),
+        SpikeSlab(False, np.array(0.2)),
+        SLAB,
+        LKJ(1.0),
+        rng,
     )
     assert (np.abs(other - cov).max((1, 2)) > 0.01).mean() > 0.5
     np.testing.assert_allclose(np.diagonal(other, axis1=1, axis2=2), 1.0)
@@ -34,11 +42,15 @@ def test_the_covariance_of_what_is_predicted_stays():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("laplace", "ratio"), [(False, 0.2), (True, 0.3)])
-def test_loadings_and_correlations_of_the_prior_are_left_alone(laplace, ratio):
+@pytest.mark.parametrize(
+    ("laplace", "ratio", "prior"),
+    [(False, 0.2, LKJ(1.0)), (True, 0.3, LKJ(1.0)), (False, 0.3, LKJ((1.0, 50.0)))],
+)
+def test_loadings_and_correlations_of_the_prior_are_left_alone(laplace, ratio, prior):
     """Without data the prior is the density; one edge has to be there, rates differ between factors."""
     rng, n, k, g = np.random.default_rng(1), 3000, 3, 4
-    cov, must = correlations(n, k, rng), np.zeros((g, k), bool)
+    cov = correlations(n, k, rng) if prior == LKJ(1.0) else prior.draw(n, k, rng)
+    must = np.zeros((g, k), bool)
     must[0, 0] = True
     rate = np.array([0.4, 0.6, 0.2])
     edge = (rng.random((n, g, k)) < rate) | must
@@ -47,8 +59,8 @@ def test_loadings_and_correlations_of_the_prior_are_left_alone(laplace, ratio):
     log_odds = np.broadcast_to(np.log(rate / (1 - rate)), (n, 1, k))
     density, new, other = SpikeSlab(laplace, np.array(ratio)), weight, cov
     for _ in range(40):
-        new, other = moved_axes(new, other, log_odds, must, density, SLAB, rng)
-    assert np.corrcoef(cov[:, 1, 2], other[:, 1, 2])[0, 1] < 0.5
+        new, other = moved_axes(new, other, log_odds, must, density, SLAB, prior, rng)
+    assert np.corrcoef(cov[:, 1, 2], other[:, 1, 2])[0, 1] < (0.5 if prior == LKJ(1.0) else 0.9)
     for i, j in [(0, 1), (0, 2), (1, 2)]:
         assert stats.ks_2samp(np.abs(cov[:, i, j]), np.abs(other[:, i, j])).pvalue > 1e-3
     for j, factor in [(0, 0), (1, 0), (2, 1), (3, 2)]:
@@ -62,7 +74,14 @@ def test_a_step_too_long_leaves_the_chain_where_it_was(monkeypatch):
     weight, cov = np.zeros((3, 5, 2)), np.tile(np.eye(2), (3, 1, 1))
     weight[:, :3, 0] = weight[:, 3:, 1] = 5.0
     new, other = moved_axes(
-        weight, cov, np.zeros((3, 1, 2)), np.zeros((5, 2), bool), SpikeSlab(False, np.array(1e-3)), 1.0, rng
+        weight,
+        cov,
+        np.zeros((3, 1, 2)),
+        np.zeros((5, 2), bool),
+        SpikeSlab(False, np.array(1e-3)),
+        1.0,
+        LKJ(1.0),
+        rng,
     )
     np.testing.assert_array_equal(new, weight)
     np.testing.assert_array_equal(other, cov)
