@@ -12,10 +12,11 @@ than one of them: it needs no draws of c.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, logsumexp, softmax
+from scipy.special import gammaln
 
 from .._utils.recorded import Recorded
 
@@ -99,36 +100,37 @@ class LKJ(Recorded):
         ndarray
             Of the shape of `log_det`.
         """
-        levels = self._levels(log_det, n_factors)
-        return np.asarray(levels[..., 0] if levels.shape[-1] == 1 else logsumexp(levels, axis=-1))
+        return np.asarray(np.logaddexp.reduce(self._levels(log_det, n_factors), axis=-1))
 
     def slope(self, log_det: Array | float, n_factors: int) -> Array:
-        """Derivative of the log density in the log determinant: the mean of the concentrations, less 1.
+        """Derivative of `log_density` in the logarithm of the determinant.
 
         Parameters
         ----------
         log_det : ndarray or float
-            Logarithms of determinants, of any shape.
         n_factors : int
-            K, the size of the matrices.
 
         Returns
         -------
         ndarray
             Of the shape of `log_det`.
+
+        Examples
+        --------
+        >>> float(LKJ(3.0).slope(-0.5, n_factors=4))
+        2.0
         """
-        weight = softmax(self._levels(log_det, n_factors), axis=-1)
-        return np.asarray((weight * (np.array(self.concentration) - 1)).sum(-1))
+        levels = self._levels(log_det, n_factors)
+        share = np.exp(levels - np.logaddexp.reduce(levels, axis=-1)[..., None])
+        return np.asarray(share @ (np.array(self.concentration) - 1))
 
     def _levels(self, log_det: Array | float, n_factors: int) -> Array:
-        """Log density of each part with its share, (..., part)."""
-        c, m = np.array(self.concentration), np.arange(1, n_factors)
-        last = c[:, None] + (n_factors - 1) / 2
-        log_norm = (m / 2 * np.log(np.pi) + gammaln(last - m / 2) - gammaln(last)).sum(1)
+        """Log density of each concentration and its share, last."""
+        c, first = np.array(self.concentration), _log_weight(self.concentration, self.share, n_factors)
         log_det = np.asarray(log_det, dtype=float)[..., None]
         with np.errstate(invalid="ignore"):  # 0 times minus infinity, of a singular matrix
-            powers = np.where(c == 1, 0.0, (c - 1) * log_det)
-        return np.asarray(powers - log_norm + np.log(self.share))
+            levels: Array = np.where(c == 1, 0.0, (c - 1) * log_det) + first
+        return levels
 
     def draw(self, n: int, n_factors: int, rng: np.random.Generator) -> Array:
         """Independent draws by the onion method, one row of the Cholesky factor after the other.
@@ -156,6 +158,16 @@ class LKJ(Recorded):
         cov: Array = root @ np.swapaxes(root, -1, -2)
         cov[:, range(n_factors), range(n_factors)] = 1.0
         return cov
+
+
+@lru_cache(maxsize=64)
+def _log_weight(concentration: tuple[float, ...], share: tuple[float, ...], n_factors: int) -> Array:
+    """Log share of each concentration less that of its normaliser; chains ask for it in every step."""
+    c, m = np.array(concentration), np.arange(1, n_factors)
+    last = c[:, None] + (n_factors - 1) / 2
+    log_norm = (m / 2 * np.log(np.pi) + gammaln(last - m / 2) - gammaln(last)).sum(1)
+    weight: Array = np.log(share) - log_norm
+    return weight
 
 
 def _positive(values: Array) -> bool:

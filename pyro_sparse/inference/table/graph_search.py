@@ -23,6 +23,7 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
+from scipy.stats import chi2
 
 from ..rotation.axes import obliques, promax, varimax
 from .factor_likelihood import (
@@ -36,7 +37,16 @@ from .factor_likelihood import (
 )
 from .start import factor_analysis
 
-__all__ = ["best_graphs", "empty_level", "graph_cost", "graph_key", "graph_level", "improved", "most_factors"]
+__all__ = [
+    "best_graphs",
+    "empty_level",
+    "exact_fit",
+    "graph_cost",
+    "graph_key",
+    "graph_level",
+    "improved",
+    "most_factors",
+]
 
 
 class _Steps(TypedDict):
@@ -113,6 +123,42 @@ def empty_level(moments: Moments) -> float:
     return log_likelihood(moments, nothing, np.eye(1), np.diag(moments.covariance))
 
 
+def exact_fit(moments: Moments, fit: FactorFit) -> float:
+    r"""p-value of a graph against any covariance matrix: small where no table of it looks like this one.
+
+    The likelihood-ratio statistic with Bartlett's correction,
+
+    .. math:: \Bigl(N - 1 - \tfrac{2G + 5}{6} - \tfrac{2K}{3}\Bigr)
+              \bigl(\log|\Sigma| - \log|S| + \operatorname{tr} \Sigma^{-1} S - G\bigr),
+
+    is chi-squared with :math:`G(G+1)/2 - G - e - c` degrees of freedom.
+
+    Parameters
+    ----------
+    moments : Moments
+    fit : FactorFit
+        At its maximum.
+
+    References
+    ----------
+    Bartlett (1950), Tests of significance in factor analysis, British Journal of Psychology 3(2)
+    """
+    g, k = fit.edge.shape
+    n_pairs = int(np.triu(fit.correlated, 1).sum())
+    freedom = g * (g - 1) // 2 - int(fit.edge.sum()) - n_pairs
+    if freedom <= 0:
+        return 1.0
+    implied = fit.loadings @ fit.correlations @ fit.loadings.T + np.diag(fit.noise)
+    sign, log_det = np.linalg.slogdet(moments.covariance)
+    if sign <= 0:
+        return 0.0
+    distance = (
+        np.linalg.slogdet(implied)[1] - log_det + np.trace(np.linalg.solve(implied, moments.covariance))
+    )
+    scale = max(moments.n_rows - 1 - (2 * g + 5) / 6 - 2 * k / 3, 1.0)
+    return float(chi2.sf(scale * (distance - g), freedom))
+
+
 def most_factors(n_features: int) -> int:
     r"""Ledermann's bound: with more factors a covariance matrix has fewer entries than parameters.
 
@@ -156,8 +202,8 @@ def best_graphs(
     best, number, stale = -np.inf, 0, 0
     for k in range(1, min(n_factors, most_factors(len(moments.covariance))) + 1):
         loadings = _loadings(moments, k)
-        in_axes = promax(loadings) if correlations else (loadings @ varimax(loadings), np.eye(k))
-        end = improved(moments, _start(moments, *in_axes, correlations), correlations)
+        rotated, between = promax(loadings) if correlations else (loadings @ varimax(loadings), np.eye(k))
+        end = improved(moments, _start(moments, rotated, between, correlations), correlations)
         level = -np.inf if end is None else graph_level(moments, end)
         if end is not None:
             ends.append(end)
@@ -165,8 +211,8 @@ def best_graphs(
         if stale >= _PATIENCE:
             break
     if number > 1:
-        for in_axes in _other_axes(_loadings(moments, number), correlations):
-            end = improved(moments, _start(moments, *in_axes, correlations), correlations)
+        for rotated, between in _other_axes(_loadings(moments, number), correlations):
+            end = improved(moments, _start(moments, rotated, between, correlations), correlations)
             ends += [] if end is None else [end]
     return _distinct(sorted(ends, key=lambda end: -graph_level(moments, end)))
 

@@ -356,7 +356,7 @@ class TableJob:
         trained = self._judged(whole, history, self.n_factors_init[numbers], self.bent[numbers], brief)
         if maxima is not None:
             trained = trained.at(maxima)
-        if not brief and not notes and self.ranks.size == 1 and self.dependency is None:
+        elif not brief and not notes and self.ranks.size == 1 and self.dependency is None:
             trained = self._in_sparser_axes(whole, trained)
         train_rows, held_rows, best, history = trained.train, trained.heldout, trained.best, trained.history
         columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]

@@ -6,10 +6,12 @@ from math import comb, log
 
 import numpy as np
 import pytest
+from scipy.stats import kstest
 
-from pyro_sparse.inference.table.factor_likelihood import FactorFit, Moments
+from pyro_sparse.inference.table.factor_likelihood import FactorFit, Moments, maximum_likelihood
 from pyro_sparse.inference.table.graph_search import (
     best_graphs,
+    exact_fit,
     graph_cost,
     graph_key,
     graph_level,
@@ -70,6 +72,25 @@ def test_other_axes_lead_where_promax_does_not():
         graphs = best_graphs(Moments(np.corrcoef(x.T), 200.0), 3)
         assert graph_key(graphs[0].edge) == graph_key(edge)
         assert len({graph_key(graph.edge) for graph in graphs}) == len(graphs) >= 3
+
+
+def test_exact_fit_is_uniform_under_the_graph_and_small_beside_it():
+    """Of 120 tables of the graph; then two features correlate beside their factors, by .2 of 1,000 rows."""
+    covariance, edge = blocks()
+    beside = covariance.copy()
+    beside[0, 4] += 0.2
+    beside[4, 0] += 0.2
+    rng, correlated = np.random.default_rng(0), ~np.eye(4, dtype=bool)
+    loadings, between = 0.7 * edge, np.where(np.eye(4) == 1, 1.0, 0.3)
+    start = FactorFit(edge, correlated, loadings, between, np.full(12, 0.51), -np.inf)
+
+    def p_value(of, n):
+        x = rng.normal(size=(n, 12)) @ np.linalg.cholesky(of).T
+        moments = Moments(np.cov(x.T, bias=True), float(n))
+        return exact_fit(moments, maximum_likelihood(moments, start, steps=60, tolerance=1e-8))
+
+    assert kstest([p_value(covariance, 150) for _ in range(120)], "uniform").pvalue > 0.01
+    assert max(p_value(beside, 1000) for _ in range(5)) < 1e-4
 
 
 def test_noise_has_no_factor():

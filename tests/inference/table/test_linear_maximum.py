@@ -10,7 +10,9 @@ import pyro_sparse as ps
 from pyro_sparse.data.read import as_table
 from pyro_sparse.inference import Schedule
 from pyro_sparse.inference.table import job
+from pyro_sparse.inference.table.graph_search import best_graphs
 from pyro_sparse.inference.table.linear_maximum import has_closed_form_maximum, put_at_maxima, row_moments
+from pyro_sparse.inference.table.parallel_analysis import parallel_analysis
 from pyro_sparse.models import SparseDecoder
 
 FACTORS, SIZE, N = 3, 4, 300
@@ -84,6 +86,22 @@ def test_the_search_takes_the_place_of_worse_restarts():
     found = found[:, found.any(0)]
     np.testing.assert_array_equal(found[:, np.argsort(found.argmax(0))], edge)
     assert maxima.level[maxima.best] == maxima.level.max()
+
+
+def test_minor_factors_do_not_count():
+    """Five factors, and forty of N(0, .1^2) loadings that no theory names; a likelihood counts some."""
+    rng, main = np.random.default_rng(1000), np.kron(np.eye(5), np.ones((5, 1)))
+    minor = 0.1 * rng.normal(size=(25, 40))
+    noise = np.sqrt(0.6 - (minor**2).sum(1).clip(max=0.5)) * rng.normal(size=(1000, 25))
+    x = rng.normal(size=(1000, 5)) @ (0.63 * main.T) + rng.normal(size=(1000, 40)) @ minor.T + noise
+    everyone = row_moments(as_table(x, likelihood=ps.likelihoods.Normal()), np.arange(1000))[1]
+    supported = parallel_analysis(np.corrcoef(x.T), 1000)
+    assert supported <= 6 < best_graphs(everyone, 10)[0].edge.shape[1]
+    model, table = set_up(x, n_factors=10)
+    with torch.no_grad():  # more factors than there are, in every restart
+        model.weights.copy_(torch.randn_like(model.weights) * model.allowed)
+    put_at_maxima(model, table, np.arange(1000))
+    assert ((model.weights != 0).any(1).sum(1) <= supported).all()
 
 
 @pytest.mark.parametrize("standardise", [True, False])

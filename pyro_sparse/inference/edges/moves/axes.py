@@ -3,14 +3,13 @@ r"""All axes at once, by Hamiltonian steps: which directions the factors of a li
 :math:`W z` stays what it is under :math:`W \to W A^{-1}, z \to A z`, so that only priors ask for axes. As
 unit vectors :math:`t_k` whose cosines are the correlations, :math:`T T^\top = C`, and :math:`M = W T` stays,
 
-.. math:: p(T) \propto p(C)\, |T|^{1 - G} \prod_{jk}
-          [\eta_k \psi_1 + (1 - \eta_k) \psi_0]\big((M T^{-1})_{jk}\big)
+.. math:: p(T) \propto |T|^{1 - G} \prod_{jk} [\eta_k \psi_1 + (1 - \eta_k) \psi_0]\big((M T^{-1})_{jk}\big)
 
-over K unit spheres, G features and an `LKJ` prior p(C) over correlation matrices: :math:`|T|^{-G}` is the
+over K unit spheres, G features and a flat prior over correlation matrices (LKJ, 1): :math:`|T|^{-G}` is the
 volume that loadings take up, and :math:`|T|` makes uniform directions flat correlations. One loading, or one
-pair of factors, at a time, chains of bfi took some 200 sweeps to get from one end of what the data leave
-open to the other; ten steps of all K (K - 1) angles take six (Byrne and Girolami 2013, Scandinavian Journal
-of Statistics 40(4): geodesics of a sphere are known).
+pair of factors, at a time, chains of bfi took some 200 sweeps to get from one end of what the data leave open
+to the other; ten steps of all K (K - 1) angles take six (Byrne and Girolami 2013, Scandinavian Journal of
+Statistics 40(4): geodesics of a sphere are known).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def moved_axes(
     must: NDArray[np.bool_],
     density: Slabs,
     slab_scale: float,
-    prior: LKJ,
+    correlation_prior: LKJ,
     rng: np.random.Generator,
 ) -> tuple[Array, Array]:
     """Loadings and correlations in the next axes; edges and factors are to be drawn anew.
@@ -56,8 +55,7 @@ def moved_axes(
     density : Slabs
         With a spike that is no point.
     slab_scale : float
-    prior : LKJ
-        Of the correlations.
+    correlation_prior : LKJ
     rng : numpy.random.Generator
 
     Returns
@@ -75,10 +73,10 @@ def moved_axes(
         back = np.linalg.inv(direction)
         loading = straight @ back
         log_prior, slope = density.sloped(loading / slab_scale, odds)
-        log_det = np.linalg.slogdet(direction)[1]  # half of that of the correlations
-        level = log_prior.sum((-1, -2)) - (g - 1) * log_det + prior.log_density(2 * log_det, k)
+        log_det = np.linalg.slogdet(direction)[1]
+        level = log_prior.sum((-1, -2)) - (g - 1) * log_det + correlation_prior.log_density(2 * log_det, k)
         inner = np.swapaxes(loading, -1, -2) @ slope / slab_scale
-        inner[:, range(k), range(k)] += (g - 1 - 2 * prior.slope(2 * log_det, k))[:, None]
+        inner[:, range(k), range(k)] += (g - 1 - 2 * correlation_prior.slope(2 * log_det, k))[:, None]
         return level, _tangent(-inner @ np.swapaxes(back, -1, -2), direction)
 
     # The sum of squares is the same in all axes, so that steps are as long on the way back.
