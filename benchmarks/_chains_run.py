@@ -21,6 +21,7 @@ __all__ = ["figures", "main"]
 Array = NDArray[np.float64]
 AWAY = 0.2  # mean size of a standardised loading from which it counts as away from zero
 FEWEST = 5  # loadings, the largest if need be
+MOST = 200  # loadings, evenly spaced: ArviZ takes longer over thousands than chains do
 EVERY = 10_000  # draws asked for: more than there are sweeps, so that each is one
 
 
@@ -80,7 +81,8 @@ def effective(draws: Array) -> tuple[Array, Array]:
 
     size = np.abs(draws).mean((0, 1))
     large = size >= min(AWAY, np.sort(size, axis=None)[-FEWEST])
-    loadings = np.ascontiguousarray(np.moveaxis(draws[:, :, large], -1, 0))  # loading, chain, draw
+    loadings = np.moveaxis(draws[:, :, large], -1, 0)  # loading, chain, draw
+    loadings = np.ascontiguousarray(loadings[:: -(-len(loadings) // MOST)])
     pooled = [float(arviz.ess(one)) for one in loadings]
     within = [sum(float(arviz.ess(chain[None])) for chain in one) for one in loadings]
     return np.array(pooled), np.array(within)

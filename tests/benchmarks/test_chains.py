@@ -45,6 +45,8 @@ def test_loadings_near_zero_do_not_count_but_five_do():
     draws[:, :, :7, 0] += 0.5
     assert len(_chains_run.effective(draws)[0]) == 7
     assert len(_chains_run.effective(0.1 * draws)[0]) == 5
+    many = 0.5 + 0.05 * autoregressive((2, 20, 250, 1), 0.0)
+    assert len(_chains_run.effective(many)[0]) == 125  # every second one
 
 
 class Answer(dict):
