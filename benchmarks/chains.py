@@ -6,11 +6,11 @@ Tables: `bfi` (25 items of 2,800 people, five factors, linear, normal noise, 508
 four restarts and every other default, chains every default but that each sweep after the warm-up is a draw.
 
 The effective samples of a table are the median over loadings of mean size .2 or more (five at least, 200 at
-most), by ArviZ, over the chains that are averaged; so chains that disagree are worth little, however well each mixes:
-`ess_within` adds up those of each chain alone, and `ratio_within` is by them. `--baseline FOLDER` is a
-checkout of another commit (c777257 is asked about): it fits and draws the same table with the same seed, in a
-process of its own, before and after ours by turns. `ratio` is its CPU seconds per effective sample by ours,
-the median over seeds; without it there are our figures only. `cpu_s`, `fit_cpu_s`: of chains and fit,
+most), by ArviZ, over the chains that are averaged; so chains that disagree are worth little, however well
+each mixes: `ess_within` adds up those of each chain alone, and `ratio_within` is by them. `--baseline FOLDER`
+is a checkout of another commit (c777257 is asked about): it fits and draws the same table with the same seed,
+in a process of its own, before and after ours by turns. `ratio` is its CPU seconds per effective sample by
+ours, the median over seeds; without it there are our figures only. `cpu_s`, `fit_cpu_s`: of chains and fit,
 medians. `rows`: used, of `of`. A run of `wide` takes the older version half an hour a seed; `--sweeps N`
 shortens all chains, a third of them warm-up.
 """
