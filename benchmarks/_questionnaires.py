@@ -47,7 +47,7 @@ class Edges(NamedTuple):
     draws: Array
 
 
-class Found(NamedTuple):
+class FittedEdges(NamedTuple):
     """A fit, its edge posterior, and the CPU seconds that each took.
 
     Attributes
@@ -63,7 +63,9 @@ class Found(NamedTuple):
     chains_cpu_s: float
 
 
-def found(x: Any, n_factors: int, seed: int, edge: str, settings: Row | None = None) -> Found:
+def edges_with_defaults(
+    x: Any, n_factors: int, seed: int, edge: str, settings: Row | None = None
+) -> FittedEdges:
     """A linear `SparseDecoder` with every default and its edges; `settings` are of the fit or the chains.
 
     What is only imported is imported before the clock starts: ArviZ, and torch's compiler with the first
@@ -82,7 +84,7 @@ def found(x: Any, n_factors: int, seed: int, edge: str, settings: Row | None = N
     fit = sparse_fit(x, n_factors, seed, decoder="linear", **of_fit)
     fitted = time.process_time()
     idata = fit.edge_posterior(edge=edge, seed=seed, **of_chains)
-    return Found(fit, idata, fitted - start, time.process_time() - fitted)
+    return FittedEdges(fit, idata, fitted - start, time.process_time() - fitted)
 
 
 def edges_of(idata: Any) -> Edges:

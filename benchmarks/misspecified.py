@@ -31,7 +31,7 @@ from benchmarks._questionnaires import (
     Edges,
     Mask,
     edges_of,
-    found,
+    edges_with_defaults,
     main_edges,
 )
 
@@ -93,7 +93,7 @@ def tasks(options: argparse.Namespace) -> list[Row]:
 
 def run(cell: str, k: int, seed: int, settings: Row | None = None) -> Row:
     x, loading, main = simulate(CELLS[cell], seed)
-    answer = found(x, k, seed, "practical", settings)
+    answer = edges_with_defaults(x, k, seed, "practical", settings)
     edges = edges_of(answer.idata)
     seconds = {"chains_cpu_s": answer.chains_cpu_s, "fit_cpu_s": answer.fit_cpu_s}
     return {**figures(edges, salience(answer.idata), loading, main), **seconds}

@@ -69,7 +69,7 @@ def run(kind: str, seed: int) -> Row:
     if kind == "peers":
         return {**about, **peers(table.x, table.offered, seed)}
     edge = edges(table, seed, SETTINGS[kind])
-    return {**about, "found": edge.shape[1]}
+    return {**about, "fitted": edge.shape[1]}
 
 
 def edges(table: FactorTable, seed: int, settings: Row) -> NDArray[np.bool_]:
@@ -105,9 +105,9 @@ def true_bic(table: FactorTable, weak_factor: bool) -> float:
     correlated = np.full((k, k), table.correlation > 0) & ~np.eye(k, dtype=bool)
     start = FactorFit(loadings != 0, correlated, loadings, between, noise, -np.inf)
     n_rows = len(table.x)
-    found = maximum_likelihood(Moments(np.corrcoef(table.x.T), n_rows), start)
-    n_parameters = found.edge.sum() + np.triu(correlated, 1).sum()
-    return float(found.level - 0.5 * np.log(n_rows) * n_parameters)
+    maximum = maximum_likelihood(Moments(np.corrcoef(table.x.T), n_rows), start)
+    n_parameters = maximum.edge.sum() + np.triu(correlated, 1).sum()
+    return float(maximum.level - 0.5 * np.log(n_rows) * n_parameters)
 
 
 def peers(x: NDArray[np.float64], offered: int, seed: int) -> Row:
@@ -153,14 +153,16 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     """Counts over tables; `n` is that of the tables."""
     kinds = {row["kind"] for row in rows}
     settings = [kind for kind in SETTINGS if kind in kinds]
-    found = {kind: {row["seed"]: row for row in rows if row["kind"] == kind} for kind in settings}
-    right = {kind: sum(row["found"] == row["factors"] for row in of.values()) for kind, of in found.items()}
-    seeds = list(found[settings[0]])
+    of_kind = {kind: {row["seed"]: row for row in rows if row["kind"] == kind} for kind in settings}
+    right = {
+        kind: sum(row["fitted"] == row["factors"] for row in of.values()) for kind, of in of_kind.items()
+    }
+    seeds = list(of_kind[settings[0]])
     of_peers = [row for row in rows if row["kind"] == "peers"]
     of_weak_rows = [row for row in rows if row["kind"].startswith("weak_")]
     return {
         "right": right[settings[0]],
-        "same": sum(len({found[kind][seed]["found"] for kind in settings}) == 1 for seed in seeds),
+        "same": sum(len({of_kind[kind][seed]["fitted"] for kind in settings}) == 1 for seed in seeds),
         "n": len(seeds),
         "by_setting": right,
         **{name: sum(row[name] == row["factors"] for row in of_peers) for name in PEERS},
@@ -175,7 +177,7 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
             for n in sorted({row["rows"] for row in of_weak_rows})
             for own in [[row for row in of_weak_rows if row["rows"] == n]]
         },
-        "fit_cpu_s": float(np.median([row["cpu_s"] for row in found[settings[0]].values()])),
+        "fit_cpu_s": float(np.median([row["cpu_s"] for row in of_kind[settings[0]].values()])),
         "peer_cpu_s": float(np.median([row["peer_cpu_s"] for row in of_peers])) if of_peers else None,
     }
 
@@ -183,7 +185,7 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
 def table(rows: list[Row]) -> list[Row]:
     """One line per setting and peer by number of rows, then one per number of rows with a weak factor."""
     lines: list[Row] = []
-    answers = {kind: (kind, "found") for kind in SETTINGS} | {name: ("peers", name) for name in PEERS}
+    answers = {kind: (kind, "fitted") for kind in SETTINGS} | {name: ("peers", name) for name in PEERS}
     for name, (kind, key) in answers.items():
         own = [row for row in rows if row["kind"] == kind]
         for n in sorted({row["rows"] for row in own}):

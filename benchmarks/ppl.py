@@ -35,7 +35,7 @@ from scipy.optimize import linear_sum_assignment
 
 from benchmarks._common import Row, report_seeds
 from benchmarks._peers import zscored
-from benchmarks._questionnaires import Array, found
+from benchmarks._questionnaires import Array, edges_with_defaults
 
 SEEDS, QUICK_SEEDS = 50, 1
 N, FEATURES, FACTORS, SHARE = 200, 15, 3, 0.4
@@ -84,7 +84,7 @@ def simulated(cell: str, seed: int) -> tuple[Array, Array]:
 def run(cell: str, method: str, seed: int, quick: bool = False) -> Row:
     x, weight = simulated(cell, seed)
     if method == DEFAULTS:
-        answer = found(x, FACTORS, seed, "prior", QUICK_FIT if quick else None)
+        answer = edges_with_defaults(x, FACTORS, seed, "prior", QUICK_FIT if quick else None)
         own = answer.idata["edge_posterior"]
         p, loading = (
             own[name].transpose("feature", "factor").to_numpy() for name in ("probability", "weight")

@@ -37,8 +37,8 @@ from benchmarks._questionnaires import (
     Array,
     Edges,
     edges_of,
+    edges_with_defaults,
     factor_of_items,
-    found,
     items_on_scale,
     main_edges,
 )
@@ -87,7 +87,7 @@ def run(table: str, k: str, method: str, seed: int, data: str, settings: Row | N
                 loading, seconds = PEERS[method][1](x.dropna().to_numpy(), n_factors, seed)
         factor = factor_of_items(np.abs(loading), scales)
         return {"items": items_on_scale(np.abs(loading), factor), "of": len(scales), "peer_cpu_s": seconds}
-    answer = found(x, n_factors, seed, method, settings)
+    answer = edges_with_defaults(x, n_factors, seed, method, settings)
     used = int(np.any(answer.fit.weights[answer.fit.best] != 0, axis=0).sum())
     seconds_of = {"chains_cpu_s": answer.chains_cpu_s, "fit_cpu_s": answer.fit_cpu_s}
     return {**figures(edges_of(answer.idata), scales), "factors": used, **seconds_of}

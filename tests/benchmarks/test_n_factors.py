@@ -44,7 +44,7 @@ def test_the_oracle_misses_a_weak_factor_in_few_rows_only():
 def test_counts():
     about = {"factors": 3, "indicators": 3, "rows": 150, "correlation": 0.0, "offered": 6, "cpu_s": 1.0}
     rows = [
-        {"kind": kind, "seed": seed, **about, "found": found}
+        {"kind": kind, "seed": seed, **about, "fitted": found}
         for kind, seed, found in [("default", 0, 3), ("default", 1, 4), ("float64", 0, 3), ("float64", 1, 3)]
     ]
     peer = {"parallel": 3, "parallel_pc": 2, "fa_bic": 3, "peer_cpu_s": 0.1}

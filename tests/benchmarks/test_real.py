@@ -195,7 +195,7 @@ def test_arrays_of_an_edge_posterior_are_in_its_own_order(folder, hurried):
     import pyro_sparse as ps
 
     x, _ = real.read("holzinger", folder, 1000)
-    answer = _questionnaires.found(x[x.columns[::-1]], 3, 1000, "practical", SHORT)
+    answer = _questionnaires.edges_with_defaults(x[x.columns[::-1]], 3, 1000, "practical", SHORT)
     got = _questionnaires.edges_of(answer.idata)
     table = ps.summary(answer.idata).set_index(["feature", "factor"])
     for j, feature in enumerate(answer.fit.feature_names):
