@@ -232,9 +232,10 @@ def _together(fits: list[Any], seed: int) -> tuple[Any, Any]:
 def unpinned(n_sets: int, rng: np.random.Generator, correlated: bool = False) -> Data:
     """Dense linear loadings without one anchor, many rows: the data fix the space, hardly the axes.
 
-    `correlated`: factors' correlations are drawn too, from all there are alike, and the fit learns them.
+    `correlated`: factors' correlations are drawn too, from all there are alike, and the fit learns them under
+    that prior.
     """
-    from pyro_sparse.priors import SpikeSlabLasso
+    from pyro_sparse.priors import LKJ, SpikeSlabLasso
 
     law = DecoderLaw(decoder="linear", features=20, factors=4, samples=1000, spike_rate=50, restarts=4)
     shape = (n_sets, law.features, law.factors)
@@ -247,7 +248,7 @@ def unpinned(n_sets: int, rng: np.random.Generator, correlated: bool = False) ->
     x = z @ weight.swapaxes(1, 2)
     x = x + np.sqrt(noise) * rng.normal(size=x.shape)
     prior = SpikeSlabLasso(law.slab_rate, law.spike_rate, 8.0, 2.0)
-    told = {"anchors": None, "prior": prior, "factor_cov": correlated}
+    told = {"anchors": None, "prior": prior, "factor_cov": correlated and LKJ(1.0)}
     fits = [_fit(law, table, int(rng.integers(2**31)), **told) for table in x]
     return Data(edge, {"law": law, "fits": fits, "loading": weight / x.std(1)[..., None]})
 
