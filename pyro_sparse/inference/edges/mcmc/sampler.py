@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -244,7 +244,31 @@ def mcmc_edges(
         summary = summary.widened(fit.model.n_factors)
     pool = _pooled(fit, summary, exact, len(table.x))
     wanted = all_sweeps - warm
-    return _packed(fit, summary, restarts, dense, table, X, learn_scales, wanted, pool, edge, began)
+    starts = _Starts(restarts, dense, rotated, began)
+    return _packed(fit, summary, starts, table, X, learn_scales, wanted, pool, edge)
+
+
+class _Starts(NamedTuple):
+    """Where chains began.
+
+    Attributes
+    ----------
+    restarts : list of int
+    dense, rotated : list of bool
+        With every edge there; in other axes than the restart's.
+    loadings : ndarray (chain, feature, factor) or None
+        From `_began`.
+    """
+
+    restarts: list[int]
+    dense: list[bool]
+    rotated: list[bool]
+    loadings: Array | None
+
+    def __str__(self) -> str:
+        if any(self.dense):
+            return f"{sum(self.dense)} of them begun with every edge there"
+        return f"{sum(self.rotated)} of them begun in other axes"
 
 
 def _began(fit: Fit, state: LinearState, rotated: list[bool]) -> Array:
@@ -567,15 +591,13 @@ def _check(
 def _packed(
     fit: Fit,
     chains: ChainSummary,
-    restarts: list[int],
-    dense: list[bool],
+    starts: _Starts,
     table: Table,
     X: TableLike | None,
     learned: bool,
     wanted: int,
     pool: ChainPool,
     edge: str,
-    began: Array | None,
 ) -> ArvizData:
     keep = pool.keep
 
@@ -588,7 +610,9 @@ def _packed(
     forbidden = np.where(permitted, np.nan, over_chains(chains.if_permitted))
     gap = edge_gap(chains.prob, keep)
     weight = over_chains(chains.weight.mean(1))
-    diagnostics = spoken(fit, chains, pool, gap, forbidden, learned, len(table.x), edge == "prior", began)
+    diagnostics = spoken(
+        fit, chains, pool, gap, forbidden, learned, len(table.x), edge == "prior", starts.loadings
+    )
     done = chains.log_joint.shape[1]
     if chains.stopped_by == "time":
         message = f"The time budget ended the chains after {done} of {wanted} sweeps"
@@ -596,10 +620,9 @@ def _packed(
         diagnostics.findings.append(Finding("time", message, remedy, source="chains", size=done / wanted))
     for finding in diagnostics.warned:
         warnings.warn(f"edge_posterior: {finding}", RuntimeWarning, stacklevel=6)
-    where = "with every edge there" if any(dense) else "in other axes"
     note = (
-        f"Posterior probability of the slab from {len(keep)} Markov chains of {done} sweeps, half of them "
-        f"begun {where}. {_meaning(fit, edge, learned)}"
+        f"Posterior probability of the slab from {len(keep)} Markov chains of {done} sweeps, {starts}. "
+        f"{_meaning(fit, edge, learned)}"
     )
     idata = to_arviz(
         fit,
@@ -608,10 +631,10 @@ def _packed(
         eta=chains.eta,
         probability=np.where(permitted, over_chains(chains.prob), 0.0).clip(0, 1),
         restart_probability=chains.prob.clip(0, 1),
-        chain_restart=np.array(restarts),
+        chain_restart=np.array(starts.restarts),
         kept=keep,
         chain_stats={
-            "dense": np.array(dense),
+            "dense": np.array(starts.dense),
             "log_joint": chains.log_joint.mean(1),
             "graph": pool.group,
             "pool_weight": pool.weight,
