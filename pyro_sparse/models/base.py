@@ -28,11 +28,10 @@ from ._sizes import check_sized, sizes_repr
 
 __all__ = ["CORRELATION_PRIOR", "EdgeSet", "FactorModel", "Model"]
 
-# From any correlation to a standard deviation of .07, the sampling error of 200 rows. A ladder, since with
-# its ends alone chains stay at one of them: of (1, 1000) those of bfi had an R-hat of 1.6, of this 1.02 to
-# 1.11 (seeds 1000, 1001). Brier scores of 12 tables of `benchmarks ppl`, without and with correlations of .4
-# (seeds 1000 to 1011): flat .037, .066 (of 16 tables); (1, 1000) .024, .048; this .022, .049.
-CORRELATION_PRIOR = LKJ((1.0, 3.0, 10.0, 30.0, 100.0))
+# A little less than any correlation, as is usual. Mean Brier scores of 12 tables of `benchmarks ppl` without
+# correlations (seeds 1000 to 1011), and the largest gaps of bfi (1000 to 1002): flat .032, .09 to .11; this
+# .029, .11 to .15; a ladder of concentrations up to 100 .022, .14 to .35.
+CORRELATION_PRIOR = LKJ(2.0)
 
 
 @dataclass(frozen=True)

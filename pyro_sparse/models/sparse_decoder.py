@@ -83,7 +83,7 @@ class SparseDecoder(FactorModel):
         Widths of the decoder's and the encoder's two hidden layers.
     factor_cov : bool or LKJ
         Learn the correlation C of the factors. An `LKJ` is the prior that Markov chains of a linear decoder
-        under normal noise have of it; True is `CORRELATION_PRIOR`, correlated or hardly at all. False: C = I.
+        under normal noise have of it; True is `CORRELATION_PRIOR`. False: C = I.
     anchors : mapping feature -> factor, optional
         Features that depend on that factor only (an anchor feature of the paper, known in advance).
     required, forbidden : iterable of (feature, factor), optional
