@@ -142,7 +142,7 @@ def test_chains_that_begin_with_factors_turned_round_come_back_in_one_frame(empt
         weight=np.stack([state.weight[0], -state.weight[1][:, ::-1]]),
         edge=np.stack([state.edge[0], state.edge[1][:, ::-1]]),
     )
-    run = {"sweeps": 150, "warm_up": 50, "held": 0, "dense": [False, False], "seed": 1, "num_draws": 20}
+    run = {"sweeps": 600, "warm_up": 50, "held": 0, "dense": [False, False], "seed": 1, "num_draws": 20}
     pivot = fit.weights[fit.best].copy()
     pivot[:, empty] = 0
     found = run_chains(kernel, turned, pivot=pivot, groups=[np.arange(2)], **run)
