@@ -435,20 +435,23 @@ def doubted_factors(fit: Fit, used: np.ndarray | None = None) -> list[str]:
 
 
 def restart_findings(fit: Fit) -> list[Finding]:
-    """Doubts about factors of the best restart that others lack, one for each reason.
+    """Doubts about factors of the best restart that others lack.
+
+    Of factors that others have something else for, one; of those that none has, one each, since chains may
+    confirm one of them and not another (`findings.confirmed_by_chains`).
 
     Parameters
     ----------
     fit : Fit
     """
-    by_reason: dict[str, list[str]] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
     for name, reason in zip(fit.factor_names, doubted_factors(fit), strict=True):
         if reason:
-            by_reason.setdefault(reason, []).append(name)
+            groups.setdefault((reason, name if reason == _UNFOUND else ""), []).append(name)
     remedy = "more restarts, or an anchor for it, would settle it"
     return [
         Finding(kind, message.format(", ".join(names)), remedy, "doubt", factors=tuple(names))
-        for reason, names in by_reason.items()
+        for (reason, _), names in groups.items()
         for kind, message in [_OF_FACTORS[reason]]
     ]
 

@@ -150,6 +150,14 @@ def test_agreement_by_hand(found):
     assert nothing["similarity"].isna().all() and nothing["factors"].tolist() == [0]
 
 
+def test_each_factor_that_no_restart_has_is_a_doubt_of_its_own(found):
+    one = np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 1]])
+    other = np.array([[1, 0], [0, 1], [1, 0], [0, 1], [1, 0], [0, 1]])
+    doubts = restart_findings(with_restarts(found, [one, other], [-1, -2]))
+    assert [doubt.kind for doubt in doubts] == ["unconfirmed"] * 2
+    assert [doubt.factors for doubt in doubts] == [(name,) for name in found.factor_names[:2]]
+
+
 def test_graphs_at_their_maximum_are_as_good_by_their_own_criterion(found):
     """Not by the ELBO, in which three factors of nine tests and two were alike."""
     one = np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 0]])
