@@ -371,7 +371,7 @@ def test_what_is_compared_are_chains_or_restarts(fit, written, tmp_path):
     for said in (
         "question mark means that the chains disagree",
         "1 of the 14 named edges is unresolved: the chains disagree about it",
-        "Filled dots: the mean over the chains. Small upright marks: each chain alone. Hollow",
+        "Filled dots: the mean over the chains. Small upright marks: each chain alone. Dotted",
         "between the chains. Above .25",
         "or the chains disagree about it",
     ):

@@ -183,10 +183,10 @@ def test_with_missing_cells_the_encoder_is_near_the_posterior():
 
 @pytest.mark.slow
 def test_a_fit_has_one_answer_in_every_precision_and_number_of_restarts(monkeypatch):
-    """A tuning table on which the restarts alone keep five factors of four, of three features each."""
+    """A tuning table of four factors on which the restarts alone keep three."""
     from benchmarks._factor_tables import blocks
 
-    table = blocks(1008)
+    table = blocks(1011)
     model = SparseDecoder(n_factors=table.offered, decoder="linear")
     graphs = []
     for settings in ({"restarts": 4}, {"restarts": 6, "dtype": "float64"}):
