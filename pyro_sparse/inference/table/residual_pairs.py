@@ -63,7 +63,8 @@ def residual_correlations(
     diagonal = np.diag(precision)
     information = np.outer(diagonal, diagonal) + precision**2
     index = n_rows * score**2 / information
-    correlation = score / information / np.outer(noise_sd, noise_sd)
+    # One step of Newton's, which may leave the range where next to nothing is left unexplained.
+    correlation = np.clip(score / information / np.outer(noise_sd, noise_sd), -1.0, 1.0)
     np.fill_diagonal(index, 0.0)
     np.fill_diagonal(correlation, 0.0)
     return correlation, index
@@ -124,7 +125,7 @@ def residual_pair_findings(fit: Fit) -> list[Finding]:
     pairs = residual_pairs(fit)
     limit = chi2.isf(_FALSE_ALARM / len(pairs), 1)
     large = pairs[(pairs.modification_index >= limit) & (pairs.residual_correlation.abs() >= _LEAST)]
-    if large.empty:
+    if large.empty or len(large) > fit.model.n_features:  # more are no pairs, but a factor: `unexplained`
         return []
     named = [
         f"{row.feature} and {row.other} ({row.residual_correlation:.2f})"

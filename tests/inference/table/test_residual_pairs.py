@@ -89,3 +89,9 @@ def test_only_a_table_with_residuals_can_be_asked():
     )
     with pytest.raises(ValueError, match="residual_pairs: wants a fit under the normal likelihood"):
         fit.residual_pairs()
+
+
+def test_a_correlation_stays_one_where_next_to_nothing_is_left_unexplained():
+    covariance = np.array([[1.0, 0.9], [0.9, 1.0]])
+    correlation, _ = residual_correlations(covariance, np.eye(2), np.full(2, 1e-3), 100.0)
+    assert correlation[0, 1] == 1.0
