@@ -381,6 +381,9 @@ class TableJob:
                 **({"axis_restarts": trained.from_axes} if trained.from_axes else {}),
                 **({} if maxima is None else {"graph_level": np.round(maxima.level, 3).tolist()}),
                 **({"searched": sorted(maxima.searched)} if maxima is not None and maxima.searched else {}),
+                **(
+                    {"supported_factors": maxima.supported} if maxima is not None and maxima.supported else {}
+                ),
                 "device": self.device,
                 "dtype": "bfloat16" if self.rounded else str(self.dtype).removeprefix("torch."),
                 **self.record,

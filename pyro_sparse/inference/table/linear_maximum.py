@@ -64,10 +64,13 @@ class Maxima(NamedTuple):
         `graph_search.graph_level`: the higher the better.
     searched : dict of int to int
         Restarts in whose place are graphs of the search, and how many factors these have.
+    supported : int or None
+        Factors that parallel analysis finds, where that bounds them; None where a graph explains the table.
     """
 
     level: Array
     searched: dict[int, int]
+    supported: int | None
 
     @property
     def best(self) -> int:
@@ -123,7 +126,7 @@ def put_at_maxima(model: SparseDecoder, table: Table, kept: NDArray[np.intp]) ->
     unit = table.unit(model.likelihood)
     everyone, learned = row_moments(table, np.arange(len(table.x)))[1], row_moments(table, kept)
     free = bool(model.permitted.all()) and not bool(model.must.any())
-    graphs, most = _searched(everyone, model.n_factors, model.learn_factor_cov) if free else ([], 0)
+    graphs, supported = _searched(everyone, model.n_factors, model.learn_factor_cov) if free else ([], None)
     ends: dict[bytes, FactorFit | None] = {}
     level, fits = np.empty(model.n_restarts), []
     for r in range(model.n_restarts):
@@ -137,7 +140,7 @@ def put_at_maxima(model: SparseDecoder, table: Table, kept: NDArray[np.intp]) ->
         if end is not None and free:
             columns = np.arange(end.edge.shape[1])
         level[r] = empty_level(everyone) if end is None else graph_level(everyone, end)
-        if graphs and len(columns) > most:
+        if graphs and supported is not None and len(columns) > supported:
             level[r] = -np.inf
         fits.append((end, columns))
     searched: dict[int, int] = {}
@@ -150,14 +153,14 @@ def put_at_maxima(model: SparseDecoder, table: Table, kept: NDArray[np.intp]) ->
     for r, (end, columns) in enumerate(fits):
         _write(model, r, end, columns, table, kept, learned, unit)
     model.prior.update(model.weights)
-    return Maxima(level, searched)
+    return Maxima(level, searched, supported)
 
 
-def _searched(moments: Moments, n_factors: int, correlations: bool) -> tuple[list[FactorFit], int]:
-    """Graphs of the search, and the most factors that count."""
+def _searched(moments: Moments, n_factors: int, correlations: bool) -> tuple[list[FactorFit], int | None]:
+    """Graphs of the search, and the most factors that count if not as many as are offered."""
     graphs = best_graphs(moments, n_factors, correlations)
     if not graphs or exact_fit(moments, graphs[0]) >= _EXACT:
-        return graphs, n_factors
+        return graphs, None
     sd = np.sqrt(np.diag(moments.covariance))
     supported = parallel_analysis(moments.covariance / np.outer(sd, sd), moments.n_rows)
     if graphs[0].edge.shape[1] > supported:

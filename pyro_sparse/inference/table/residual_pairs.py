@@ -37,6 +37,9 @@ MOST_FEATURES = 2000  # of a dense covariance
 _FALSE_ALARM = 0.01  # of a table without pairs, over all of its pairs (Bonferroni)
 _LEAST = 0.15  # residual correlation; smaller ones stand in every questionnaire and make no factor of two
 _NAMED = 4  # pairs in a message
+_FEW = "they may share words, or a method, and not a trait; fit.residual_pairs() lists them"
+# Of more pairs than features.
+_MANY = "so many are no pairs of one wording: factors are missing, or relations that are curves"
 
 
 def residual_correlations(
@@ -125,7 +128,7 @@ def residual_pair_findings(fit: Fit) -> list[Finding]:
     pairs = residual_pairs(fit)
     limit = chi2.isf(_FALSE_ALARM / len(pairs), 1)
     large = pairs[(pairs.modification_index >= limit) & (pairs.residual_correlation.abs() >= _LEAST)]
-    if large.empty or len(large) > fit.model.n_features:  # more are no pairs, but a factor: `unexplained`
+    if large.empty:
         return []
     named = [
         f"{row.feature} and {row.other} ({row.residual_correlation:.2f})"
@@ -136,7 +139,7 @@ def residual_pair_findings(fit: Fit) -> list[Finding]:
         Finding(
             "pairs",
             f"{', '.join(named)}{more} correlate beyond their factors",
-            "they may share words, or a method, and not a trait; fit.residual_pairs() lists them",
+            _MANY if len(large) > fit.model.n_features else _FEW,
             columns=tuple(dict.fromkeys([*large.feature.head(_NAMED), *large.other.head(_NAMED)])),
             size=float(large.residual_correlation.abs().max()),
         )

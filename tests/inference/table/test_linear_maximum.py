@@ -81,7 +81,7 @@ def test_the_search_takes_the_place_of_worse_restarts():
     x, edge = rows()
     model, table = set_up(x)
     maxima = put_at_maxima(model, table, np.arange(N))
-    assert maxima.searched and len(maxima.searched) <= 2
+    assert maxima.searched and len(maxima.searched) <= 2 and maxima.supported is None
     found = (model.weights[maxima.best] != 0).numpy()
     found = found[:, found.any(0)]
     np.testing.assert_array_equal(found[:, np.argsort(found.argmax(0))], edge)
@@ -100,7 +100,7 @@ def test_minor_factors_do_not_count():
     model, table = set_up(x, n_factors=10)
     with torch.no_grad():  # more factors than there are, in every restart
         model.weights.copy_(torch.randn_like(model.weights) * model.allowed)
-    put_at_maxima(model, table, np.arange(1000))
+    assert put_at_maxima(model, table, np.arange(1000)).supported == supported
     assert ((model.weights != 0).any(1).sum(1) <= supported).all()
 
 

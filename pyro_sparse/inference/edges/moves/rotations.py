@@ -68,7 +68,7 @@ class Turns:
     round_share : float
         Of sweeps, have a pair that goes all the way round; all of them where a sweep takes long anyway.
     correlation_prior : LKJ
-        Of C, where factors are swivelled.
+        Of C, where factors move with their correlations.
     """
 
     permitted: NDArray[np.bool_]
@@ -147,7 +147,7 @@ class Turns:
     def gone_round(
         self, weight: Array, cov: Array, log_odds: Array, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        """The same after one swivel that may go all the way round, in some sweeps.
+        """The same after one factor's step that may go all the way round, in some sweeps.
 
         Parameters
         ----------
