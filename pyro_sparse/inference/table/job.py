@@ -395,6 +395,7 @@ class TableJob:
         )
         if self.dense:
             fit.findings.extend(unconfirmed(fit.alignment["congruence"], best, fit.factor_names))
+        fit.findings.extend([] if maxima is None else maxima.findings())
         fit.findings.extend(restart_findings(fit))
         fit.findings.extend(axis_findings(fit, trained.search))
         if getattr(whole, "prior", None) is not None and np.isfinite(trained.rows[best]).all():

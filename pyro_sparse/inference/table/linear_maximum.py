@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from ..._utils.declared import hooks, keeps
 from ...data.large_table import LargeTable
+from ...findings.finding import Finding
 from .factor_likelihood import FactorFit, Moments, maximum_likelihood
 from .graph_search import best_graphs, empty_level, exact_fit, graph_key, graph_level, improved
 from .parallel_analysis import parallel_analysis
@@ -66,11 +67,24 @@ class Maxima(NamedTuple):
         Restarts in whose place are graphs of the search, and how many factors these have.
     supported : int or None
         Factors that parallel analysis finds, where that bounds them; None where a graph explains the table.
+    likeliest : int
+        Factors of the best graph, were there no bound.
     """
 
     level: Array
     searched: dict[int, int]
     supported: int | None
+    likeliest: int
+
+    def findings(self) -> list[Finding]:
+        """What to say where parallel analysis took factors away that likelihood wants."""
+        if self.supported is None or self.likeliest <= self.supported:
+            return []
+        message = (
+            f"no graph explains the table exactly, and likelihood makes {self.likeliest} factors of small "
+            f"departures: no more than the {self.supported} that parallel analysis finds are kept"
+        )
+        return [Finding("factors", message, "anchors say that there are others", size=float(self.likeliest))]
 
     @property
     def best(self) -> int:
@@ -126,7 +140,9 @@ def put_at_maxima(model: SparseDecoder, table: Table, kept: NDArray[np.intp]) ->
     unit = table.unit(model.likelihood)
     everyone, learned = row_moments(table, np.arange(len(table.x)))[1], row_moments(table, kept)
     free = bool(model.permitted.all()) and not bool(model.must.any())
-    graphs, supported = _searched(everyone, model.n_factors, model.learn_factor_cov) if free else ([], None)
+    graphs, supported, likeliest = (
+        _searched(everyone, model.n_factors, model.learn_factor_cov) if free else ([], None, 0)
+    )
     ends: dict[bytes, FactorFit | None] = {}
     level, fits = np.empty(model.n_restarts), []
     for r in range(model.n_restarts):
@@ -153,19 +169,22 @@ def put_at_maxima(model: SparseDecoder, table: Table, kept: NDArray[np.intp]) ->
     for r, (end, columns) in enumerate(fits):
         _write(model, r, end, columns, table, kept, learned, unit)
     model.prior.update(model.weights)
-    return Maxima(level, searched, supported)
+    return Maxima(level, searched, supported, likeliest)
 
 
-def _searched(moments: Moments, n_factors: int, correlations: bool) -> tuple[list[FactorFit], int | None]:
-    """Graphs of the search, and the most factors that count if not as many as are offered."""
+def _searched(
+    moments: Moments, n_factors: int, correlations: bool
+) -> tuple[list[FactorFit], int | None, int]:
+    """Graphs of the search, the most factors that count if there is a bound, and how many the best has."""
     graphs = best_graphs(moments, n_factors, correlations)
     if not graphs or exact_fit(moments, graphs[0]) >= _EXACT:
-        return graphs, None
+        return graphs, None, 0
+    likeliest = graphs[0].edge.shape[1]
     sd = np.sqrt(np.diag(moments.covariance))
     supported = parallel_analysis(moments.covariance / np.outer(sd, sd), moments.n_rows)
-    if graphs[0].edge.shape[1] > supported:
+    if likeliest > supported:
         graphs = best_graphs(moments, supported, correlations)
-    return [graph for graph in graphs if graph.edge.shape[1] <= supported], supported
+    return [graph for graph in graphs if graph.edge.shape[1] <= supported], supported, likeliest
 
 
 def row_moments(table: Table, rows: NDArray[np.intp]) -> tuple[Array, Moments]:

@@ -82,6 +82,7 @@ def test_the_search_takes_the_place_of_worse_restarts():
     model, table = set_up(x)
     maxima = put_at_maxima(model, table, np.arange(N))
     assert maxima.searched and len(maxima.searched) <= 2 and maxima.supported is None
+    assert maxima.findings() == []
     found = (model.weights[maxima.best] != 0).numpy()
     found = found[:, found.any(0)]
     np.testing.assert_array_equal(found[:, np.argsort(found.argmax(0))], edge)
@@ -100,7 +101,10 @@ def test_minor_factors_do_not_count():
     model, table = set_up(x, n_factors=10)
     with torch.no_grad():  # more factors than there are, in every restart
         model.weights.copy_(torch.randn_like(model.weights) * model.allowed)
-    assert put_at_maxima(model, table, np.arange(1000)).supported == supported
+    maxima = put_at_maxima(model, table, np.arange(1000))
+    assert maxima.supported == supported < maxima.likeliest
+    (note,) = maxima.findings()
+    assert not note.is_doubt and f"the {supported} that parallel analysis finds" in note.message
     assert ((model.weights != 0).any(1).sum(1) <= supported).all()
 
 
