@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .correlated_normal import CorrelatedNormal
+from .edge_weights import EdgeWeights
 from .full_normal import FullNormal
 from .gauss_markov import GaussMarkov
 from .horseshoe import Horseshoe, RegularisedHorseshoe
@@ -14,6 +15,7 @@ from .spike_slab_normal import SpikeSlabNormal
 
 __all__ = [
     "CorrelatedNormal",
+    "EdgeWeights",
     "FullNormal",
     "GaussMarkov",
     "Horseshoe",

@@ -1,0 +1,206 @@
+r"""Weights of edges: each from a slab if its edge is there and from a spike if not, the indicator summed out.
+
+.. math:: p(w_k) = \pi_k\,p_1(w_k) + (1 - \pi_k)\,p_0(w_k), \qquad \pi_k = \operatorname{logit}^{-1}(\ell_k)
+
+Slab and spike are normal, Laplace or Student-t distributions around zero, and the spike may be a point mass
+at zero: then the density is with respect to counting measure at zero and Lebesgue measure elsewhere.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyro.distributions as dist
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.distributions import constraints
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Component", "EdgeWeights", "as_component", "widened_spikes"]
+
+NEVER = -30.0  # log odds of an edge that is not permitted; of a required one their negative
+# Of the slab's scale, up to which widened spikes grow: wider ones would take the slab's weights.
+_WIDEST = 0.5
+# Of the slab's scale: what stands for a point mass where a density of finite slope is wanted, in training.
+_POINT = 0.05
+_heat: ContextVar[Tensor | float] = ContextVar("heat", default=1.0)
+
+
+@contextmanager
+def widened_spikes(heat: Tensor | float) -> Iterator[None]:
+    """Spikes `heat` times as wide inside, up to half of their slab: for starts, and only there.
+
+    Parameters
+    ----------
+    heat : Tensor or float
+        Above 1 a point mass is a narrow normal, too.
+    """
+    token = _heat.set(heat)
+    try:
+        yield
+    finally:
+        _heat.reset(token)
+
+
+class Component(NamedTuple):
+    """A distribution around zero, by its scale and its degrees of freedom.
+
+    Attributes
+    ----------
+    family : {"normal", "laplace", "student", "point"}
+    scale : Tensor
+        Of a point mass 0.
+    df : Tensor or float
+        Of a Student distribution; else infinite.
+    """
+
+    family: str
+    scale: Tensor
+    df: Tensor | float = float("inf")
+
+    def log_prob(self, w: Tensor) -> Tensor:
+        """Its log density."""
+        if self.family == "laplace":
+            return dist.Laplace(torch.zeros_like(self.scale), self.scale, validate_args=False).log_prob(w)
+        if self.family == "student":
+            zero = torch.zeros_like(self.scale)
+            return dist.StudentT(self.df, zero, self.scale, validate_args=False).log_prob(w)
+        return dist.Normal(torch.zeros_like(self.scale), self.scale, validate_args=False).log_prob(w)
+
+    def sample(self, shape: torch.Size) -> Tensor:
+        """Draws of this shape."""
+        if self.family == "point":
+            return torch.zeros(shape, dtype=self.scale.dtype, device=self.scale.device)
+        zero, scale = torch.zeros_like(self.scale).expand(shape), self.scale.expand(shape)
+        if self.family == "laplace":
+            return dist.Laplace(zero, scale).sample()
+        if self.family == "student":
+            df = torch.as_tensor(self.df, dtype=scale.dtype, device=scale.device)
+            return dist.StudentT(df.expand(shape), zero, scale).sample()
+        return dist.Normal(zero, scale).sample()
+
+
+def as_component(name: str, distribution: dist.TorchDistribution) -> Component:
+    """A slab or a spike as a `Component`.
+
+    Parameters
+    ----------
+    name : str
+        "slab" or "spike", for the message.
+    distribution : Distribution
+        Normal, Laplace or StudentT around 0, or Delta(0) for a spike.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is of another family, or not around zero.
+    """
+    known = {dist.Normal: "normal", dist.Laplace: "laplace", dist.StudentT: "student", dist.Delta: "point"}
+    kind = next((word for family, word in known.items() if isinstance(distribution, family)), None)
+    if kind is None or (kind == "point" and name == "slab"):
+        point = " or Delta(0.)" if name == "spike" else ""
+        raise TypeError(
+            f"{name}: got {type(distribution).__name__}, wanted Normal, Laplace or StudentT around 0{point}, "
+            "such as dist.Normal(0., 1.)"
+        )
+    centre = distribution.v if kind == "point" else distribution.loc
+    with suppress(RuntimeError):  # under `vmap` its numbers cannot be looked at, and were before
+        if bool((centre != 0).any()):
+            raise ValueError(f"{name}: is around {centre.flatten()[0].item():g}, wanted 0")
+    if kind == "point":
+        return Component("point", torch.zeros_like(centre))
+    return Component(kind, distribution.scale, getattr(distribution, "df", float("inf")))
+
+
+class EdgeWeights(dist.TorchDistribution):
+    r"""Weights of one feature on its factors, edges summed out; the factors are the event.
+
+    Parameters
+    ----------
+    log_odds : Tensor (..., factor)
+        :math:`\ell`, of each edge before the data.
+    slab, spike : Component
+        From `as_component`.
+    permitted, required : Tensor of bool (..., factor), optional
+        Edges that can be there, and those that must be. A weight that is not permitted is drawn from the
+        spike and is to be multiplied with `permitted`.
+
+    Examples
+    --------
+    >>> import torch, pyro.distributions as dist
+    >>> normal = [as_component(n, dist.Normal(0.0, s)) for n, s in (("slab", 1.0), ("spike", 0.1))]
+    >>> EdgeWeights(torch.zeros(2), *normal).edge_prob(torch.tensor([0.0, 1.0])).round(decimals=3)
+    tensor([0.0910, 1.0000])
+    """
+
+    arg_constraints: dict[str, constraints.Constraint] = {}
+    support = constraints.real_vector
+    has_rsample = False
+
+    def __init__(
+        self,
+        log_odds: Tensor,
+        slab: Component,
+        spike: Component,
+        permitted: Tensor | None = None,
+        required: Tensor | None = None,
+    ):
+        if permitted is not None:
+            log_odds = torch.where(permitted, log_odds, torch.full_like(log_odds, NEVER))
+        if required is not None:
+            log_odds = torch.where(required, torch.full_like(log_odds, -NEVER), log_odds)
+        shape = torch.broadcast_shapes(log_odds.shape, slab.scale.shape, spike.scale.shape)
+        self.log_odds = log_odds.expand(shape)
+        self.slab, self.narrow_spike = slab, spike
+        super().__init__(shape[:-1], shape[-1:], validate_args=False)
+
+    @property
+    def spike(self) -> Component:
+        """As it is, or widened (`widened_spikes`)."""
+        heat = _heat.get()
+        if isinstance(heat, float) and heat == 1.0:
+            return self.narrow_spike
+        scale = self.narrow_spike.scale
+        if self.narrow_spike.family == "point":
+            return Component("normal", torch.minimum(_POINT * self.slab.scale * heat, _WIDEST * self.slab.scale))
+        widest = torch.maximum(scale, _WIDEST * self.slab.scale)
+        return self.narrow_spike._replace(scale=torch.minimum(scale * heat, widest))
+
+    def expand(self, batch_shape: torch.Size, _instance: None = None) -> EdgeWeights:
+        """The same of a larger batch."""
+        expanded = EdgeWeights.__new__(EdgeWeights)
+        expanded.log_odds = self.log_odds.expand(*batch_shape, *self.event_shape)
+        expanded.slab, expanded.narrow_spike = self.slab, self.narrow_spike
+        dist.TorchDistribution.__init__(expanded, batch_shape, self.event_shape, validate_args=False)
+        return expanded
+
+    def log_densities(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each weight together with its edge's being there, and with its being absent."""
+        there, spike = F.logsigmoid(self.log_odds), self.spike
+        absent = F.logsigmoid(-self.log_odds)
+        if spike.family == "point":
+            zero, never = value == 0, torch.full_like(value, -torch.inf)
+            at_zero = torch.where(zero, torch.zeros_like(value), never)
+            return torch.where(zero, never, there + self.slab.log_prob(value)), absent + at_zero
+        return there + self.slab.log_prob(value), absent + spike.log_prob(value)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log density of a feature's weights."""
+        return torch.logaddexp(*self.log_densities(value)).sum(-1)
+
+    def edge_prob(self, value: Tensor) -> Tensor:
+        """Probability of each edge given its weight."""
+        there, absent = self.log_densities(value)
+        return torch.sigmoid(there - absent)
+
+    def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:  # noqa: B008 (as torch has it)
+        """Draws; `drawn_edges` then says which edges were there."""
+        shape = torch.Size((*sample_shape, *self.log_odds.shape))
+        uniform = torch.rand(shape, dtype=self.log_odds.dtype, device=self.log_odds.device)
+        self.drawn_edges = uniform.logit() < self.log_odds
+        return torch.where(self.drawn_edges, self.slab.sample(shape), self.narrow_spike.sample(shape))

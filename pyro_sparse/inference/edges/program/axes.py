@@ -1,0 +1,164 @@
+r"""Moves of the axes: every site that declares an axis of factors is transformed together.
+
+Factors and loadings know of one another, so that drawn in turns they creep where a transformation that leaves
+:math:`z W^\top` alone could stride. With T an invertible matrix, rows of factors become :math:`z\,T` and rows
+of loadings :math:`w\,T^{-\top}`:
+
+* a **rotation** of two factors, by one of equally spaced angles drawn from the joint density: Gibbs on the
+  orbit of a group, whatever the program;
+* a **small linear map** :math:`T = e^{sR}`, R random, by Metropolis: its Jacobian is
+  :math:`e^{s\,\mathrm{tr} R\,(n_z - n_w)}` with n the number of rows of factors and of loadings.
+
+Neither asks the program to be invariant; where it is, only priors have to be evaluated, which is found out once.
+
+References
+----------
+Liu and Sabatti (2000), Generalised Gibbs sampler and multigrid Monte Carlo, Biometrika 87(2)
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ...program.recorded import Block, Position, RecordedDensity
+from .blocks import accepted
+
+__all__ = ["AxisSampler"]
+
+_ANGLES = (24, 36)  # of a rotation, drawn anew each time so that no angle is left out for good
+_CHANGED = 1e-9  # relative change of a term that is not rounding
+_WANTED = 0.3  # acceptance of small linear maps
+_FIRST_STEP = 0.05
+_GAIN = 0.05  # of the step size, each sweep of the warm-up
+
+
+class AxisSampler:
+    """Rotations and small linear maps of the factors' axis.
+
+    Parameters
+    ----------
+    density : RecordedDensity
+    u : dict of Tensor
+
+    Attributes
+    ----------
+    useful : bool
+        Whether there is an axis of two factors or more, and no spike that is a point.
+    acceptance : float
+        Of small linear maps.
+    """
+
+    def __init__(self, density: RecordedDensity, u: Position):
+        self.density = density
+        plain = {name for name, value in density.values(u).items() if value.shape == u[name].shape}
+        plain = {name for name in plain if torch.equal(density.values(u)[name], u[name])}  # of real numbers
+        self.loadings = [s.name for s in density.layout.axes if s.kind == "edges"]
+        self.scores = [s.name for s in density.layout.axes if s.kind in ("factors", "axis") and s.name in plain]
+        self.n_factors = density.layout.n_factors
+        points = any(spike == "point" for _, spike in density.families.values())
+        has_factors = any(s.kind == "factors" and s.name in plain for s in density.layout.axes)
+        self.useful = bool(has_factors and self.loadings and not points)
+        self.acceptance, self.step, self.rotated = 1.0, _FIRST_STEP, 0.0
+        if not self.useful:
+            return
+        rows = [_rows(u[name]) for name in self.scores], [_rows(u[name]) for name in self.loadings]
+        self.excess = sum(rows[0]) - sum(rows[1])
+        self.of_maps = self._changed_by(u, _map_of(_generator(self.n_factors, 0.3, u[self.loadings[0]])))
+        self.of_rotations = (
+            self._changed_by(u, _rotation(self.n_factors, 0, 1, torch.full((density.n_chains,), 0.7, dtype=torch.float64)))
+            if self.n_factors > 1
+            else ()
+        )
+
+    @property
+    def asks_data(self) -> bool:
+        """Whether a rotation changes what the program observes."""
+        return any(self.density.layout.sites[name].observed for name in self.of_rotations)
+
+    def rotate(self, u: Position) -> tuple[Position, Tensor]:
+        """Two factors by an angle drawn from the joint density; the transformation of each chain, too."""
+        i, j = torch.randperm(self.n_factors)[:2].tolist()
+        n = int(torch.randint(*_ANGLES, ()))
+        angles = math.pi * torch.arange(n, dtype=torch.float64) / n
+        chains = torch.ones(self.density.n_chains, dtype=torch.float64)
+        level = torch.stack([
+            self.density.some(self.of_rotations, self._mapped(u, _rotation(self.n_factors, i, j, angle * chains)))
+            for angle in angles
+        ])  # fmt: skip
+        gumbel = -(-torch.rand_like(level).log()).log()
+        chosen = angles[(level.nan_to_num(nan=-torch.inf) + gumbel).argmax(0)]
+        transform = _rotation(self.n_factors, i, j, chosen)
+        self.rotated += 0.1 * ((chosen > 0).double().mean().item() - self.rotated)
+        return self._mapped(u, transform), transform[0]
+
+    def stretch(self, u: Position, adapts: bool) -> Position:
+        """A small linear map, accepted or not."""
+        generator = _generator(self.n_factors, self.step, u[self.loadings[0]])
+        transform, trace = _map_of(generator), generator.diagonal(dim1=-2, dim2=-1).sum(-1)
+        moved = self._mapped(u, transform)
+        log_ratio = self.density.some(self.of_maps, moved) - self.density.some(self.of_maps, u)
+        ok, rate = accepted(log_ratio + trace * self.excess)
+        self.acceptance += 0.05 * (rate.mean().item() - self.acceptance)
+        if adapts:
+            self.step *= math.exp(_GAIN * (rate.mean().item() - _WANTED))
+        return {
+            name: torch.where(ok.reshape(-1, *[1] * (value.dim() - 1)), value, u[name])
+            for name, value in moved.items()
+        }
+
+    def turned(self, block: Block, centre: Tensor, u: Position, transform: Tensor) -> Tensor:
+        """A block's point of approximation (chain, element, number) after a rotation (chain, factor, factor).
+
+        It turns with the state, uniformly distributed over its orbit, and so stays independent of it.
+        """
+        if not set(block.sites) & {*self.scores, *self.loadings}:
+            return centre
+        at = self.density.unpack(block, centre, u)
+        return self.density.pack(block, self._mapped(at, (transform, transform)))
+
+    def _mapped(self, u: Position, transform: tuple[Tensor, Tensor]) -> Position:
+        """All sites with the axis, transformed; others as they are."""
+        of_scores, of_loadings = transform
+        moved = dict(u)
+        for names, matrix in ((self.scores, of_scores), (self.loadings, of_loadings)):
+            for name in names:
+                value = u[name]
+                flat = value.reshape(len(value), -1, value.shape[-1])
+                moved[name] = (flat @ matrix).reshape(value.shape)
+        return moved
+
+    def _changed_by(self, u: Position, transform: tuple[Tensor, Tensor]) -> tuple[str, ...]:
+        """Sites whose log density a transformation changes."""
+        before, after = self.density.logs(u), self.density.logs(self._mapped(u, transform))
+        changed = []
+        for name, log_prob in before.items():
+            change = (after[name] - log_prob).abs() / (1 + log_prob.abs())
+            if change.max() > _CHANGED or not torch.isfinite(change).all():
+                changed.append(name)
+        return tuple(changed)
+
+
+def _rows(value: Tensor) -> int:
+    """Rows of factors, of one chain."""
+    return value[0].numel() // value.shape[-1]
+
+
+def _rotation(n: int, i: int, j: int, angle: Tensor) -> tuple[Tensor, Tensor]:
+    """Of factors i and j by an angle (chain,), (chain, factor, factor): the same for scores and loadings."""
+    matrix = torch.eye(n, dtype=torch.float64, device=angle.device).repeat(len(angle), 1, 1)
+    matrix[:, i, i] = matrix[:, j, j] = angle.cos()
+    matrix[:, j, i], matrix[:, i, j] = angle.sin(), -angle.sin()
+    return matrix, matrix
+
+
+def _generator(n: int, step: float, like: Tensor) -> Tensor:
+    """s R, R of standard normal numbers, (chain, factor, factor)."""
+    return step * torch.randn(len(like), n, n, dtype=like.dtype, device=like.device)
+
+
+def _map_of(generator: Tensor) -> tuple[Tensor, Tensor]:
+    """exp(s R) for scores, and its inverse transposed for loadings."""
+    return torch.linalg.matrix_exp(generator), torch.linalg.matrix_exp(-generator.mT)

@@ -1,0 +1,104 @@
+"""Sweeps of chains over a program: edges, the other blocks, and the axes, in turn.
+
+The warm-up has three parts. In the first spikes begin wide, every block climbs by Newton steps with noise, and
+rotations are frequent: chains look for the axes. In the second every step is the one of later, while its
+proposals are tuned. What counts comes after.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...program.recorded import EdgeTerms, Position, RecordedDensity
+from .axes import AxisSampler
+from .blocks import BlockSampler
+from .weights import GateSampler, WeightSampler, edge_prob
+
+__all__ = ["ProgramChains"]
+
+_CLIMB = 1 / 3  # of the warm-up
+_HEAT = 10.0  # of the spikes in the first sweep; they are as the program says after half of the climb
+_ROTATE_EVERY, _ROTATE_EVERY_LATER = 2, 5  # sweeps: while chains look for axes, and afterwards
+_SELDOM = 25  # sweeps, where rotations ask the data and were never taken
+
+
+class ProgramChains:
+    """Chains over all latent sites of a program, all in one pass.
+
+    Parameters
+    ----------
+    density : RecordedDensity
+    u : dict of Tensor
+        Where they begin, real numbers, chain first.
+    warm_up : int
+        Sweeps that tune.
+    climb : bool
+        Whether the warm-up begins with sweeps that look for a mode; not where chains begin at draws of the
+        posterior.
+
+    Attributes
+    ----------
+    position : dict of Tensor
+    samplers : dict
+        By block.
+    """
+
+    def __init__(self, density: RecordedDensity, u: Position, warm_up: int, climb: bool = True):
+        self.density, self.position, self.warm_up = density, dict(u), warm_up
+        self.climbing = int(_CLIMB * warm_up) if climb else 0
+        kinds = {site.name: site.kind for site in density.layout.edges}
+        samplers = {"edges": WeightSampler, "gates": GateSampler, "": BlockSampler}
+        self.samplers = {
+            name: samplers[kinds.get(name, "")](density, block, self.position) for name, block in density.blocks.items()
+        }
+        self.axes = AxisSampler(density, self.position)
+        self.done = 0
+
+    def sweep(self) -> None:
+        """Every block once."""
+        climbs, adapts = self.done < self.climbing, self.done < self.warm_up
+        if self.climbing:
+            progress = min(1.0, 2 * self.done / max(1, self.climbing))
+            self.density.heat(_HEAT ** (1 - progress) if climbs else 1.0)
+        for sampler in self.samplers.values():
+            self.position = sampler.ascend(self.position) if climbs else sampler.draw(self.position, adapts)
+        if self.axes.useful:
+            self._move_axes(climbs, adapts)
+        self.done += 1
+        if self.done == self.warm_up:
+            for sampler in self.samplers.values():
+                sampler.settle()
+
+    def _move_axes(self, climbs: bool, adapts: bool) -> None:
+        every = _ROTATE_EVERY if climbs else _ROTATE_EVERY_LATER
+        if not adapts and self.axes.asks_data and self.axes.rotated < 1e-3:
+            every = _SELDOM
+        if self.axes.n_factors > 1 and self.done % every == 0:
+            moved, transform = self.axes.rotate(self.position)
+            for name, sampler in self.samplers.items():
+                if getattr(sampler, "centre", None) is not None:
+                    block = self.density.blocks[name]
+                    sampler.centre = self.axes.turned(block, sampler.centre, self.position, transform)
+            self.position = moved
+        if not climbs:
+            for _ in range(self.axes.n_factors):
+                self.position = self.axes.stretch(self.position, adapts)
+
+    def edges(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Of each site of edges their weights and probabilities given these, (chain, feature, factor) each."""
+        terms: dict[str, EdgeTerms] = self.density.edges(self.position)
+        seen = {}
+        for site in self.density.layout.edges:
+            sampler = self.samplers[site.name]
+            weight = self.density.pack(self.density.blocks[site.name], self.position)
+            if isinstance(sampler, GateSampler):
+                seen[site.name] = (weight, sampler.prob)
+            else:
+                seen[site.name] = (weight, edge_prob(weight, terms[site.name], self.density.families[site.name]))
+        return seen
+
+    def joint(self) -> Tensor:
+        """Log density of all sites, (chain,)."""
+        value: Tensor = self.density.joint(self.position)
+        return value

@@ -1,0 +1,215 @@
+r"""Edges of all features at once: a spike-and-slab sweep under a quadratic, corrected by one Metropolis step.
+
+The log likelihood of feature j's weights is replaced by its quadratic :math:`b^\top w - \tfrac12 w^\top A w`
+at a point that does not depend on them. Under it each pair :math:`(\gamma_{jk}, w_{jk})` has a closed
+conditional; a sweep over the factors there and back is reversible, so that the ratio of the true likelihood
+to the quadratic, of the last state to the first, is all that Metropolis has to ask. Slabs and spikes that are
+no normal distributions are such with scales that are drawn first. Gates are drawn from their conditionals.
+
+References
+----------
+Neal (2011), MCMC using Hamiltonian dynamics, section 5.4.3 (surrogate transitions: Liu 2001, section 9.4.3)
+Andrews and Mallows (1974), Scale mixtures of normal distributions, JRSS B 36
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.distributions import Chi2
+
+from ...program.recorded import Block, EdgeTerms, Position, RecordedDensity
+from .blocks import accepted, is_quadratic
+
+__all__ = ["GateSampler", "WeightSampler", "edge_prob"]
+
+_AVERAGE = 0.05
+_LEAST_PRECISION = 1e-8
+_TINY = 1e-12  # of a weight, under a Laplace density whose scale is asked for
+
+
+class WeightSampler:
+    """Draws the weights of a site of edges given the rest.
+
+    Parameters
+    ----------
+    density : RecordedDensity
+    block : Block
+    u : dict of Tensor
+
+    Attributes
+    ----------
+    acceptance : float
+    """
+
+    def __init__(self, density: RecordedDensity, block: Block, u: Position):
+        self.density, self.block = density, block
+        self.families = density.families[block.name]
+        self.is_exact = is_quadratic(density, block, u)
+        self.centre: Tensor | None = None
+        self.acceptance = 1.0
+
+    @property
+    def method(self) -> str:
+        """How edges are drawn: "exact" where the likelihood is a quadratic of the weights."""
+        return "exact" if self.is_exact else "surrogate"
+
+    def ascend(self, u: Position) -> Position:
+        """As `draw`, around where the weights are, without the correction: for the first sweeps."""
+        weight = self.density.pack(self.block, u)
+        moved, _ = self._swept(weight, weight, u)
+        if not self.is_exact:  # a step that loses more than its noise can is left out
+            change = self.density.total(self.block, moved, u) - self.density.total(self.block, weight, u)
+            worse = change.nan_to_num(nan=-torch.inf) < -2.0 * weight.shape[-1] - 2
+            moved = torch.where(worse[..., None], weight, moved)
+        self.centre = moved.clone()
+        return self.density.unpack(self.block, moved, u)
+
+    def draw(self, u: Position, adapts: bool) -> Position:
+        """A step that leaves the posterior invariant."""
+        weight = self.density.pack(self.block, u)
+        if self.centre is None:
+            self.centre = weight.clone()
+        moved, surrogate = self._swept(weight, self.centre, u)
+        if not self.is_exact:
+            true = self.density.total(self.block, moved, u) - self.density.total(self.block, weight, u)
+            ok, rate = accepted(true - surrogate)
+            self.acceptance += _AVERAGE * (rate.mean().item() - self.acceptance)
+            moved = torch.where(ok[..., None], moved, weight)
+        if adapts:
+            self.centre = self.centre + _AVERAGE * (moved - self.centre)
+        return self.density.unpack(self.block, moved, u)
+
+    def settle(self) -> None:
+        """End of the warm-up: nothing to tune."""
+
+    def _swept(self, weight: Tensor, centre: Tensor, u: Position) -> tuple[Tensor, Tensor]:
+        """Weights after a sweep, and by how much the quadratic is larger there."""
+        gradient, precision = self.density.curvature(self.block, centre, u)
+        linear = gradient + (precision @ centre[..., None])[..., 0]
+        terms = self.density.edges(u)[self.block.name]
+        slab, spike, log_odds = self._normal_scales(weight, terms)
+        order = torch.randperm(weight.shape[-1]).tolist()
+        moved = weight.clone()
+        for k in order + order[::-1]:
+            diagonal = precision[..., k, k].clamp(min=_LEAST_PRECISION)
+            pull = linear[..., k] - (precision[..., k, :] * moved).sum(-1) + precision[..., k, k] * moved[..., k]
+            wide, narrow = slab[..., k], spike[..., k]
+            odds = log_odds[..., k] + _log_evidence(pull, diagonal, wide) - _log_evidence(pull, diagonal, narrow)
+            there = torch.rand_like(odds).logit() < odds
+            variance = torch.where(there, wide, narrow)
+            variance = variance / (1 + diagonal * variance)
+            moved[..., k] = variance * pull + variance.sqrt() * torch.randn_like(pull)
+
+        def quadratic(w: Tensor) -> Tensor:
+            return (linear * w).sum(-1) - 0.5 * (w * (precision @ w[..., None])[..., 0]).sum(-1)
+
+        return moved, quadratic(moved) - quadratic(weight)
+
+    def _normal_scales(self, weight: Tensor, terms: EdgeTerms) -> tuple[Tensor, Tensor, Tensor]:
+        """Variances of slab and spike, drawn given edges and weights where they are scale mixtures."""
+        slab, spike = terms.slab**2, terms.spike**2
+        if set(self.families) <= {"normal", "point"}:
+            return slab, spike, terms.log_odds
+        there = torch.rand_like(weight) < edge_prob(weight, terms, self.families)
+        slab = _mixed(self.families[0], terms.slab, terms.slab_df, weight, there)
+        spike = _mixed(self.families[1], terms.spike, terms.spike_df, weight, ~there)
+        return slab, spike, terms.log_odds
+
+
+class GateSampler:
+    """Draws the 0/1 gates of a site given the rest, factor by factor, all features at once.
+
+    Parameters
+    ----------
+    density : RecordedDensity
+    block : Block
+    u : dict of Tensor
+        Not used: gates have no scale to learn.
+    """
+
+    method, acceptance = "gibbs", 1.0
+
+    def __init__(self, density: RecordedDensity, block: Block, u: Position):
+        self.density, self.block = density, block
+        self.prob = self.density.pack(block, u)
+
+    def ascend(self, u: Position) -> Position:
+        """As `draw`."""
+        return self.draw(u, adapts=True)
+
+    def draw(self, u: Position, adapts: bool) -> Position:  # noqa: ARG002 (as of all samplers)
+        """Every gate from its conditional; `prob` then has the conditional probabilities."""
+        gate = self.density.pack(self.block, u)
+        log_odds = self.density.edges(u)[self.block.name].log_odds
+        now = self.density.total(self.block, gate, u)
+        prob = torch.zeros_like(gate)
+        for k in torch.randperm(gate.shape[-1]).tolist():
+            flipped = gate.clone()
+            flipped[..., k] = 1 - gate[..., k]
+            other = self.density.total(self.block, flipped, u)
+            gain = torch.where(gate[..., k] > 0.5, now - other, other - now)  # of its being there
+            odds = log_odds[..., k] + gain.nan_to_num(nan=0.0)
+            prob[..., k] = torch.sigmoid(odds)
+            there = (torch.rand_like(odds).logit() < odds).to(gate.dtype)
+            changes = there != gate[..., k]
+            now = torch.where(changes, other, now)
+            gate = torch.where(changes[..., None], flipped, gate)
+        self.prob = prob
+        return self.density.unpack(self.block, gate, u)
+
+    def settle(self) -> None:
+        """End of the warm-up: nothing to tune."""
+
+
+def edge_prob(weight: Tensor, terms: EdgeTerms, families: tuple[str, str]) -> Tensor:
+    """Probability of each edge given its weight.
+
+    Parameters
+    ----------
+    weight : Tensor (chain, feature, factor)
+    terms : EdgeTerms
+    families : (str, str)
+        Of slab and spike.
+    """
+    slab = _log_density(families[0], weight, terms.slab, terms.slab_df)
+    if families[1] == "point":
+        return (weight != 0).to(weight.dtype)
+    return torch.sigmoid(terms.log_odds + slab - _log_density(families[1], weight, terms.spike, terms.spike_df))
+
+
+def _log_density(family: str, w: Tensor, scale: Tensor, df: Tensor) -> Tensor:
+    """Up to a constant that all families share."""
+    half = 0.9189385332046727  # log sqrt(2 pi)
+    if family == "laplace":
+        return -w.abs() / scale - (2 * scale).log()
+    if family == "student":
+        norm = torch.lgamma((df + 1) / 2) - torch.lgamma(df / 2) - 0.5 * (df * torch.pi).log() - scale.log()
+        return norm - (df + 1) / 2 * torch.log1p((w / scale) ** 2 / df)
+    return -0.5 * (w / scale) ** 2 - scale.log() - half
+
+
+def _log_evidence(pull: Tensor, diagonal: Tensor, variance: Tensor) -> Tensor:
+    """Of a normal prior of this variance, against a point mass at zero."""
+    return 0.5 * (pull**2 * variance / (1 + diagonal * variance) - torch.log1p(diagonal * variance))
+
+
+def _mixed(family: str, scale: Tensor, df: Tensor, weight: Tensor, in_use: Tensor) -> Tensor:
+    """Variances of a scale mixture: given the weight where it is this density's, else from their prior."""
+    if family == "laplace":  # variance ~ Exponential(mean 2 scale^2); 1 / variance given w inverse Gaussian
+        mean = 1 / (scale * weight.abs().clamp(min=_TINY))
+        inverse = _inverse_gaussian(mean, scale**-2)
+        prior = -2 * scale**2 * torch.rand_like(scale).clamp(min=_TINY).log()
+        return torch.where(in_use, 1 / inverse.clamp(min=_TINY), prior)
+    if family == "student":
+        given = (df * scale**2 + weight**2) / Chi2(df + 1).sample()
+        return torch.where(in_use, given, df * scale**2 / Chi2(df).sample())
+    return scale**2
+
+
+def _inverse_gaussian(mean: Tensor, shape: Tensor) -> Tensor:
+    """Draws (Michael, Schucany and Haas 1976, The American Statistician 30(2))."""
+    chi = torch.randn_like(mean) ** 2
+    root = mean + mean**2 * chi / (2 * shape) - mean / (2 * shape) * (4 * mean * shape * chi + (mean * chi) ** 2).sqrt()
+    root = root.clamp(min=_TINY)
+    return torch.where(torch.rand_like(mean) <= mean / (mean + root), root, mean**2 / root)

@@ -1,0 +1,200 @@
+"""The sites of a program: which plate each is in, how it is mapped to real numbers, what it declares.
+
+Read off one run with draws from the prior. What could not be sampled later is refused here, before training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from pyro import poutine
+from torch import Tensor
+from torch.distributions import Transform, biject_to
+
+from ...programs.sites import DECLARED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...programs.data import DataView
+
+__all__ = ["GLOBAL", "Layout", "Site", "read_layout"]
+
+Group = Literal["rows", "features", "global"]
+GLOBAL = "global"
+_DIMS = {"rows": -2, "features": -1}
+
+
+@dataclass(frozen=True)
+class Site:
+    """A sample statement.
+
+    Attributes
+    ----------
+    name : str
+    observed : bool
+    plates : dict of str to int
+        Dimension of each plate, from the right.
+    batch_dim : int
+        How many batch dimensions its log density has.
+    group : {"rows", "features", "global"}
+    link : Transform or None
+        From real numbers to its support; None of what is observed or a gate.
+    declared : dict
+        By `edges`, `gates`, `factors` or `sample`; else empty.
+    """
+
+    name: str
+    observed: bool
+    plates: dict[str, int]
+    batch_dim: int
+    group: Group
+    link: Transform | None
+    declared: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """What it is declared to be: "edges", "gates", "factors", "axis" or ""."""
+        return str(self.declared.get("kind", ""))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All sites of a program.
+
+    Attributes
+    ----------
+    sites : dict of str to Site
+        In the order of the program.
+    n_factors : int
+    """
+
+    sites: dict[str, Site]
+    n_factors: int
+
+    def latent(self, group: str | None = None) -> list[Site]:
+        """Continuous latent sites without edges, of one group or of all."""
+        return [
+            site
+            for site in self.sites.values()
+            if not site.observed and site.kind not in ("edges", "gates") and group in (None, site.group)
+        ]
+
+    @property
+    def edges(self) -> list[Site]:
+        """Edge sites, weights and gates."""
+        return [site for site in self.sites.values() if site.kind in ("edges", "gates")]
+
+    @property
+    def edge_names(self) -> frozenset[str]:
+        """Names of the edge sites."""
+        return frozenset(site.name for site in self.edges)
+
+    @property
+    def axes(self) -> list[Site]:
+        """Sites whose last axis is that of the factors."""
+        return [s for s in self.sites.values() if s.kind in ("edges", "factors", "axis")]
+
+
+def read_layout(program: Callable[[DataView], Any], view: DataView) -> tuple[Layout, dict[str, Tensor]]:
+    """The layout of a program, and a draw of its latent sites from the prior, as real numbers.
+
+    Parameters
+    ----------
+    program : callable
+    view : DataView
+
+    Raises
+    ------
+    ValueError
+        The program has no edges, no rows, or a latent site that cannot be sampled; or two sites of one name.
+    TypeError
+        It fails, whatever the reason.
+    """
+    trace = _traced(program, view)
+    sites: dict[str, Site] = {}
+    values: dict[str, Tensor] = {}
+    for name, node in trace.nodes.items():
+        if node["type"] != "sample" or type(node["fn"]).__name__ == "_Subsample":
+            continue
+        site = _site(name, node)
+        sites[name] = site
+        if not site.observed:
+            _check_latent(site, node)
+            value = node["value"].detach()
+            values[name] = value if site.link is None else site.link.inv(value)
+    layout = Layout(sites, view.n_factors)
+    _check_whole(layout)
+    for name, value in values.items():
+        if not torch.isfinite(value).all():
+            raise ValueError(f"program: site {name!r} drew a value that is not finite from its prior")
+    return layout, values
+
+
+def _traced(program: Callable[[DataView], Any], view: DataView) -> Any:
+    try:
+        return poutine.trace(program).get_trace(view)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise type(error)(f"program: fails on these data: {error}") from error
+    except Exception as error:
+        if "Multiple sample sites named" in str(error):
+            name = str(error).split("'")[1]
+            raise ValueError(f"program: two sites are called {name!r}; give each its own name") from error
+        raise ValueError(f"program: fails on these data: {type(error).__name__}: {error}") from error
+
+
+def _site(name: str, node: dict[str, Any]) -> Site:
+    plates = {frame.name: frame.dim for frame in node["cond_indep_stack"]}
+    for plate, dim in plates.items():
+        if plate not in _DIMS:
+            raise ValueError(
+                f"program: site {name!r} is in a plate {plate!r}; a program has d.rows and d.features, and "
+                "what else is repeated is an event (.to_event)"
+            )
+        if dim != _DIMS[plate]:
+            raise ValueError(f"program: plate {plate!r} has dimension {dim}; use d.{plate}, as it is")
+    group: Group = "rows" if "rows" in plates else "features" if "features" in plates else "global"
+    declared = dict(node["infer"].get(DECLARED, {}))
+    fn = node["fn"]
+    link = None
+    if not node["is_observed"] and declared.get("kind") != "gates":
+        if fn.has_enumerate_support:
+            raise ValueError(
+                f"program: site {name!r} is discrete, and chains draw real numbers and gates only: sum it out "
+                "of the density, or declare 0/1 edges by ps.gates"
+            )
+        link = biject_to(fn.support)
+    return Site(name, bool(node["is_observed"]), plates, len(fn.batch_shape), group, link, declared)
+
+
+def _check_latent(site: Site, node: dict[str, Any]) -> None:
+    name, batch = site.name, tuple(node["fn"].batch_shape)
+    if {"rows", "features"} <= set(site.plates):
+        raise ValueError(
+            f"program: {name!r} is a latent of every cell, which cannot be sampled; sum it out of the "
+            "density of the cells"
+        )
+    beside = {"rows": batch[:-2] + batch[-1:], "features": batch[:-1], "global": batch}[site.group]
+    if any(size != 1 for size in beside):
+        raise ValueError(
+            f"program: site {name!r} has batch shape {batch} "
+            + ("outside of any plate" if site.group == GLOBAL else f"inside of d.{site.group}")
+            + "; what is not one for each element is an event: add .to_event(1)"
+        )
+    if site.kind in ("edges", "gates") and site.group != "features":
+        raise ValueError(f"program: edges {name!r} are not inside of d.features; write 'with d.features:' around them")
+    if site.kind == "factors" and site.group != "rows":
+        raise ValueError(f"program: factors {name!r} are not inside of d.rows; write 'with d.rows:' around them")
+
+
+def _check_whole(layout: Layout) -> None:
+    if not layout.edges:
+        raise ValueError("program: declares no edges; want at least one ps.edges or ps.gates site in d.features")
+    if not any("rows" in site.plates for site in layout.sites.values()):
+        raise ValueError("program: has no site in d.rows; write 'with d.rows, d.features:' around the cells")
+    if not any(site.observed for site in layout.sites.values()):
+        raise ValueError("program: observes nothing; give the data to a site, obs=d.x, or to pyro.factor")
+
+

@@ -1,0 +1,438 @@
+"""The log density of every site of a program, of all chains in one pass, recorded once and replayed.
+
+The program runs under Pyro's handlers and `vmap` once; what it computes is recorded as a graph of tensor
+operations (`make_fx`), from which gradients and Hessians of blocks are derived, and these graphs are
+replayed. Nine tenths of the time of an evaluation would go into handlers and distributions.
+
+Which terms depend on which element of a plate is found by moving elements (`blanket`): a program whose
+rows, or features, are not independent given the rest is refused, by the name of the site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyro
+import torch
+from pyro import poutine
+from torch import Tensor
+from torch.func import grad, vjp, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_map
+
+from ..._utils.torch_state import default_dtype
+from ...distributions.edge_weights import EdgeWeights, widened_spikes
+from .layout import GLOBAL, Layout, read_layout
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...programs.data import Data
+    from ...programs.program import Program
+
+__all__ = ["Block", "EdgeTerms", "Position", "RecordedDensity"]
+
+Position: TypeAlias = "dict[str, Tensor]"  # by site, real numbers, chain first
+Graph: TypeAlias = "Callable[..., Any]"
+
+_MOVE = 0.1  # of an element, on the scale of real numbers, to see which terms change
+_CHANGED = 1e-9  # relative change of a term that is not rounding, in double precision
+_UNITS = 1.0  # heat of the spikes that are as the program says
+
+
+@dataclass(frozen=True)
+class Block:
+    """Latent sites that are drawn together, element by element of a plate.
+
+    Attributes
+    ----------
+    name : str
+    group : {"rows", "features", "global"}
+    sites : tuple of str
+    size : int
+        Numbers of one element.
+    """
+
+    name: str
+    group: str
+    sites: tuple[str, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class EdgeTerms:
+    """What an edge site is drawn from, (chain, feature, factor) each.
+
+    Attributes
+    ----------
+    log_odds : Tensor
+    slab, spike : Tensor
+        Scales.
+    slab_df, spike_df : Tensor
+        Degrees of freedom of Student distributions.
+    """
+
+    log_odds: Tensor
+    slab: Tensor
+    spike: Tensor
+    slab_df: Tensor
+    spike_df: Tensor
+
+
+class RecordedDensity:
+    """Log density of a program given data, of several chains at once.
+
+    Parameters
+    ----------
+    program : Program
+    data : Data
+    n_chains : int
+    seed : int
+        Of the draws from the prior, `start`.
+    tables : ndarray (chain, row, ..., feature), optional
+        A table of each chain's own, in place of the data's.
+    device : str
+
+    Attributes
+    ----------
+    layout : Layout
+    start : dict of Tensor
+        A draw from the prior for each chain, as real numbers.
+    blocks : dict of Block
+    families : dict
+        Of each edge site the families of slab and spike.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        data: Data,
+        n_chains: int,
+        *,
+        seed: int = 0,
+        tables: np.ndarray | None = None,
+        device: str = "cpu",
+    ):
+        self.program, self.data, self.n_chains = program, data, n_chains
+        self._graphs: dict[Any, Graph] = {}
+        self._tensors = data.tensors(device, torch.float64)
+        self._in_dims: Any = None
+        if tables is not None:
+            self._tensors["x"] = torch.as_tensor(tables, device=device, dtype=torch.float64)
+            self._in_dims = {name: 0 if name == "x" else None for name in self._tensors}
+        torch.manual_seed(seed)
+        with default_dtype(torch.float64):
+            drawn = [read_layout(program.program, self._view(c if tables is not None else None)) for c in range(n_chains)]
+        self.layout: Layout = drawn[0][0]
+        self.start: Position = {
+            name: torch.stack([values[name] for _, values in drawn]).to(torch.float64) for name in drawn[0][1]
+        }
+        self.families = {
+            site.name: _families(program.program, self._view(0 if tables is not None else None), site.name)
+            for site in self.layout.edges
+            if site.kind == "edges"
+        }
+        self._heat = torch.tensor(_UNITS, dtype=torch.float64, device=device)
+        self._forward_graph = self._recorded_program()
+        self.blocks = self._made_blocks()
+        self._blankets: dict[str, frozenset[str]] = {}
+        self._check_program()
+
+    # ---- evaluation ----------------------------------------------------------------------------------------
+    def heat(self, heat: float) -> None:
+        """Widen all spikes by this factor from now on; 1 has them as the program says."""
+        self._heat = torch.full_like(self._heat, heat)
+
+    def logs(self, u: Position) -> dict[str, Tensor]:
+        """Log density of every site, (chain, *batch)."""
+        with torch.no_grad():
+            return self._forward_graph(u, self._heat)[0]  # type: ignore[no-any-return]
+
+    def joint(self, u: Position) -> Tensor:
+        """Log density of all sites together, (chain,)."""
+        return sum_of(self.logs(u), self.layout.sites)
+
+    def edges(self, u: Position) -> dict[str, EdgeTerms]:
+        """What each site of edges is drawn from."""
+
+        def terms(u: Position, heat: Tensor) -> Any:
+            return self._forward_graph(u, heat)[1]
+
+        return {name: EdgeTerms(**values) for name, values in self._replayed("edges", terms, u).items()}
+
+    def total(self, block: Block, q: Tensor, u: Position) -> Tensor:
+        """Terms that depend on each element of a block, (chain, element)."""
+        return self._replayed(("total", block.name), self._total_of(block), q, u)  # type: ignore[no-any-return]
+
+    def slope(self, block: Block, q: Tensor, u: Position) -> tuple[Tensor, Tensor]:
+        """`total` and its gradient (chain, element, number)."""
+        total = self._total_of(block)
+
+        def both(q: Tensor, u: Position, heat: Tensor) -> tuple[Tensor, Tensor]:
+            value, back = vjp(lambda q: total(q, u, heat), q)
+            return value, back(torch.ones_like(value))[0]
+
+        return self._replayed(("slope", block.name), both, q, u)  # type: ignore[no-any-return]
+
+    def curvature(self, block: Block, q: Tensor, u: Position) -> tuple[Tensor, Tensor]:
+        """Gradient (chain, element, D) and negative Hessian (chain, element, D, D) of `total`."""
+        total = self._total_of(block)
+
+        def both(q: Tensor, u: Position, heat: Tensor) -> tuple[Tensor, Tensor]:
+            g, back = vjp(grad(lambda q: total(q, u, heat).sum()), q)
+            units = torch.eye(q.shape[-1], dtype=q.dtype, device=q.device)
+            rows = units[:, None, None, :].expand(-1, *q.shape[:2], -1)
+            hessian = vmap(lambda row: back(row)[0])(rows)  # (D, chain, element, D)
+            hessian = hessian.movedim(0, -1)
+            return g, -0.5 * (hessian + hessian.mT)
+
+        return self._replayed(("curvature", block.name), both, q, u)  # type: ignore[no-any-return]
+
+    def some(self, sites: tuple[str, ...], u: Position) -> Tensor:
+        """Log density of some sites together, (chain,)."""
+
+        def terms(u: Position, heat: Tensor) -> Tensor:
+            return sum_of(self._forward_graph(u, heat)[0], sites)
+
+        return self._replayed(("some", sites), terms, u)  # type: ignore[no-any-return]
+
+    def slopes(self, u: Position) -> tuple[Tensor, Position]:
+        """The joint and its gradient by every continuous site."""
+
+        def both(u: Position, heat: Tensor) -> tuple[Tensor, Position]:
+            value, back = vjp(lambda u: sum_of(self._forward_graph(u, heat)[0], self.layout.sites), u)
+            return value, back(torch.ones_like(value))[0]
+
+        return self._replayed("slopes", both, u)  # type: ignore[no-any-return]
+
+    # ---- blocks --------------------------------------------------------------------------------------------
+    def pack(self, block: Block, u: Position) -> Tensor:
+        """Numbers of a block, (chain, element, number)."""
+        packed = [self._element_first(u[name], name, block.group) for name in block.sites]
+        return torch.cat([value.reshape(*value.shape[:2], -1) for value in packed], -1)
+
+    def unpack(self, block: Block, q: Tensor, u: Position) -> Position:
+        """The position with the numbers of a block in place of its own."""
+        like = [self._element_first(u[name], name, block.group) for name in block.sites]
+        split = q.split([value[0, 0].numel() for value in like], -1)
+        new = {
+            name: self._element_back(part.reshape(value.shape), name, block.group)
+            for name, part, value in zip(block.sites, split, like, strict=True)
+        }
+        return {**u, **new}
+
+    def values(self, u: Position) -> dict[str, Tensor]:
+        """Latent sites on their own support, chain first."""
+        sites = self.layout.sites
+        return {n: v if (link := sites[n].link) is None else link(v) for n, v in u.items()}
+
+    def blanket(self, block: Block) -> frozenset[str]:
+        """Sites whose terms depend on a block."""
+        return self._blankets[block.name]
+
+    # ---- what is recorded ----------------------------------------------------------------------------------
+    def _view(self, table: int | None = None) -> Any:
+        tensors = self._tensors if table is None else {**self._tensors, "x": self._tensors["x"][table]}
+        return self.data.view(self.program.n_factors, tensors)
+
+    def _one(self, u: Position, tensors: Mapping[str, Tensor]) -> tuple[Position, dict[str, dict[str, Tensor]]]:
+        """Log densities and edge terms of one chain."""
+        sites = self.layout.sites
+        values = {n: v if (link := sites[n].link) is None else link(v) for n, v in u.items()}
+        view = self.data.view(self.program.n_factors, tensors)
+        trace = poutine.trace(poutine.condition(self.program.program, data=values)).get_trace(view)
+        trace.compute_log_prob()
+        logs, terms = {}, {}
+        for name, site in sites.items():
+            log_prob = trace.nodes[name]["log_prob"]
+            if not site.observed and site.link is not None:
+                jacobian = site.link.log_abs_det_jacobian(u[name], values[name])
+                extra = jacobian.dim() - log_prob.dim()
+                log_prob = log_prob + (jacobian.sum(tuple(range(-extra, 0))) if extra > 0 else jacobian)
+            logs[name] = log_prob
+            if site.kind in ("edges", "gates"):
+                terms[name] = _edge_terms(trace.nodes[name]["fn"], values[name])
+        return logs, terms
+
+    def _recorded_program(self) -> Graph:
+        def forward(u: Position, heat: Tensor) -> Any:
+            with widened_spikes(heat):
+                return vmap(self._one, in_dims=(0, self._in_dims))(u, self._tensors)
+
+        # Checks of arguments look at their values, and were passed by `read_layout`.
+        with default_dtype(torch.float64), pyro.validation_enabled(False), _explained():
+            return _recorded(forward, self.start, self._heat)
+
+    def _replayed(self, key: Any, function: Graph, *arguments: Any) -> Any:
+        if key not in self._graphs:
+            with default_dtype(torch.float64):
+                self._graphs[key] = _recorded(function, *arguments, self._heat)
+        with torch.no_grad():
+            return self._graphs[key](*arguments, self._heat)
+
+    def _total_of(self, block: Block) -> Graph:
+        blanket = self._blankets[block.name]
+
+        def total(q: Tensor, u: Position, heat: Tensor) -> Tensor:
+            logs = self._forward_graph(self.unpack(block, q, u), heat)[0]
+            terms = [self._by_element(logs[name], name, block.group) for name in sorted(blanket)]
+            return sum(terms[1:], terms[0])
+
+        return total
+
+    def _by_element(self, log_prob: Tensor, name: str, group: str) -> Tensor:
+        """A site's log density summed over all but the elements of a plate, (chain, element)."""
+        if group == GLOBAL:
+            return log_prob.reshape(len(log_prob), -1).sum(1, keepdim=True)
+        keep = log_prob.dim() + self.layout.sites[name].plates[group]
+        others = [dim for dim in range(1, log_prob.dim()) if dim != keep]
+        return log_prob.sum(others) if others else log_prob
+
+    def _element_first(self, value: Tensor, name: str, group: str) -> Tensor:
+        return value[:, None] if group == GLOBAL else value.movedim(self._dim_of(name, group), 1)
+
+    def _element_back(self, value: Tensor, name: str, group: str) -> Tensor:
+        return value.squeeze(1) if group == GLOBAL else value.movedim(1, self._dim_of(name, group))
+
+    def _dim_of(self, name: str, group: str) -> int:
+        site = self.layout.sites[name]
+        return 1 + site.batch_dim + site.plates[group]
+
+    # ---- checks --------------------------------------------------------------------------------------------
+    def _made_blocks(self) -> dict[str, Block]:
+        """Rows in one block, every other site in its own."""
+
+        def block(name: str, group: str, sites: tuple[str, ...]) -> Block:
+            elements = [self._element_first(self.start[site], site, group) for site in sites]
+            return Block(name, group, sites, sum(value[0, 0].numel() for value in elements))
+
+        blocks = [block(site.name, "features", (site.name,)) for site in self.layout.edges]
+        if rows := tuple(site.name for site in self.layout.latent("rows")):
+            blocks.append(block("rows", "rows", rows))
+        for group in ("features", GLOBAL):
+            blocks += [block(site.name, group, (site.name,)) for site in self.layout.latent(group)]
+        return {made.name: made for made in blocks}
+
+    def _check_program(self) -> None:
+        before = self.logs(self.start)
+        for name, log_prob in before.items():
+            _check_finite(name, log_prob, self.layout)
+        for block in self.blocks.values():
+            changed: set[str] = set()
+            for site in block.sites:
+                changed |= {site, *self._changed_by(site, block, before)}
+            if block.name in self.layout.edge_names:  # whose own density the kernels of edges have
+                changed.discard(block.name)
+            self._blankets[block.name] = frozenset(changed)
+
+    def _changed_by(self, name: str, block: Block, before: dict[str, Tensor]) -> set[str]:
+        """Sites whose terms change if elements of a site move; complains of terms of other elements."""
+        changed: set[str] = set()
+        elements = self._element_first(self.start[name], name, block.group)
+        for element in {0, elements.shape[1] // 2}:
+            moved = elements.clone()
+            step = 1 - 2 * moved[:, element] if self.layout.sites[name].kind == "gates" else _MOVE
+            moved[:, element] += step
+            after = self.logs({**self.start, name: self._element_back(moved, name, block.group)})
+            for other, log_prob in after.items():
+                change = (log_prob - before[other]).abs() / (1 + before[other].abs())
+                if not change.max() > 0:
+                    continue
+                changed.add(other)
+                if block.group == GLOBAL:
+                    continue
+                inside = block.group in self.layout.sites[other].plates
+                if inside:
+                    dim = log_prob.dim() + self.layout.sites[other].plates[block.group]
+                    rest = change.movedim(dim, 1)
+                    change = torch.cat([rest[:, :element], rest[:, element + 1 :]], 1)
+                if change.numel() and change.max() > _CHANGED:
+                    what = f"the terms of other {block.group}" if inside else f"a term outside of d.{block.group}"
+                    raise ValueError(
+                        f"program: one element of {name!r} moves {what}, at site {other!r}; given the rest, "
+                        f"{block.group} must be independent of one another (a sum or a norm over d.{block.group} "
+                        "is what usually does this)"
+                    )
+        return changed
+
+
+def sum_of(logs: Mapping[str, Tensor], sites: Any) -> Tensor:
+    """Sum of the log densities of some sites, (chain,)."""
+    terms = [logs[name].reshape(len(logs[name]), -1).sum(1) for name in sites]
+    return sum(terms[1:], terms[0])
+
+
+def _recorded(function: Graph, *arguments: Any) -> Graph:
+    """Replays what a function computes of arguments of these shapes."""
+    copies = tree_map(torch.clone, arguments)  # a tensor that came twice would be recorded as one
+    with torch.no_grad():
+        graph = make_fx(function)(*copies)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return graph  # type: ignore[no-any-return]
+
+
+def _base(fn: Any) -> Any:
+    while hasattr(fn, "base_dist"):
+        fn = fn.base_dist
+    return fn
+
+
+def _families(program: Any, view: Any, name: str) -> tuple[str, str]:
+    with default_dtype(torch.float64):
+        density = _base(poutine.trace(program).get_trace(view).nodes[name]["fn"])
+    return density.slab.family, density.narrow_spike.family
+
+
+def _edge_terms(fn: Any, value: Tensor) -> dict[str, Tensor]:
+    fn, like = _base(fn), torch.ones_like(value)
+    if not isinstance(fn, EdgeWeights):  # gates
+        return dict.fromkeys(("slab", "spike", "slab_df", "spike_df"), like) | {"log_odds": fn.logits * like}
+    return {
+        "log_odds": fn.log_odds * like,
+        "slab": fn.slab.scale * like,
+        "spike": fn.spike.scale * like,
+        "slab_df": fn.slab.df * like,
+        "spike_df": fn.spike.df * like,
+    }
+
+
+def _check_finite(name: str, log_prob: Tensor, layout: Layout) -> None:
+    bad = ~torch.isfinite(log_prob)
+    if not bool(bad.any()):
+        return
+    where = bad.nonzero()[0].tolist()[1:]
+    plates = layout.sites[name].plates
+    place = ", ".join(
+        f"{plate.removesuffix('s')} {where[len(where) + dim]}" for plate, dim in plates.items() if -dim <= len(where)
+    )
+    raise ValueError(
+        f"program: the log density of site {name!r}{' at ' + place if place else ''} is "
+        f"{float(log_prob[tuple(bad.nonzero()[0])])} at a draw from the prior; wanted a finite number (is the "
+        "value in the support? a clamp may help)"
+    )
+
+
+class _explained:
+    """Errors of `vmap` and of the recording, in words about the program."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        text = str(error) if error is not None else ""
+        if "data-dependent control flow" in text or "item()" in text:
+            raise ValueError(
+                "program: branches on a sampled value (if, while, .item(), float(...)); write it with "
+                "torch.where, for all chains run in one pass"
+            ) from error
+        if "randomness" in text:
+            raise ValueError(
+                "program: draws random numbers outside of a site; make them a site, or draw them before"
+            ) from error
+        if "in-place" in text or "inplace" in text:
+            raise ValueError(
+                "program: writes into a tensor in place; make a new one (torch.cat, torch.stack, torch.where)"
+            ) from error

@@ -1,0 +1,187 @@
+"""Sites of a program with something declared: edges, gates, factors, and which axis of a site is the factors'.
+
+Each is one `pyro.sample` statement with a note in its `infer` dictionary, by which inference knows it; any
+Pyro algorithm may ignore the note. What they return has rows and features where a table has them, (row,
+factor) and (feature, factor), also under a plate of particles to the left of a program's own plates.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ..distributions.edge_weights import EdgeWeights, as_component
+from ..distributions.unsqueezed import Unsqueezed
+
+if TYPE_CHECKING:
+    from .data import FactorAxis
+
+__all__ = ["DECLARED", "edges", "factors", "gates", "sample"]
+
+DECLARED = "pyro_sparse"  # key of a site's `infer` dictionary under which its declaration stands
+PLATES = 2  # of a program: rows at -2, features at -1
+
+
+def edges(
+    name: str,
+    *,
+    log_odds: Tensor | float,
+    to: FactorAxis,
+    slab: dist.TorchDistribution,
+    spike: dist.TorchDistribution,
+    permitted: Tensor | None = None,
+    required: Tensor | None = None,
+) -> Tensor:
+    r"""Weights of edges from each feature to the factors, inside the plate of features.
+
+    .. math:: w_{jk} \sim \pi_{jk}\,p_\text{slab} + (1 - \pi_{jk})\,p_\text{spike}, \qquad
+              \operatorname{logit} \pi_{jk} = \ell_{jk}
+
+    Parameters
+    ----------
+    name : str
+        Of the site.
+    log_odds : Tensor or float
+        :math:`\ell`, of an edge before the data, broadcast to (feature, factor).
+    to : FactorAxis
+        `d.factors`.
+    slab, spike : Distribution
+        `Normal`, `Laplace` or `StudentT` around 0, their scales broadcast to (feature, factor); a spike may
+        be `Delta(0.)`, too. The spike is narrower than the slab.
+    permitted, required : Tensor of bool, optional
+        Edges that may be there (others have weight 0), and edges that are there, broadcast to (feature,
+        factor).
+
+    Returns
+    -------
+    Tensor (feature, factor)
+        Weights.
+
+    References
+    ----------
+    George and McCulloch (1993), Variable selection via Gibbs sampling, JASA 88, equation (4).
+    """
+    slab_of, spike_of = as_component("slab", slab), as_component("spike", spike)
+    log_odds = torch.as_tensor(log_odds, dtype=slab_of.scale.dtype)
+    shape = torch.broadcast_shapes(log_odds.shape, slab_of.scale.shape, spike_of.scale.shape, (to.size,))
+    event = _with_plates(log_odds.expand(shape), 1)
+    density = EdgeWeights(event, slab_of, spike_of, permitted, required)
+    weight = pyro.sample(name, density, infer={DECLARED: {"kind": "edges", "to": to.name}})
+    weight = _without_plates(weight, 1)
+    return weight if permitted is None else weight * permitted
+
+
+def gates(name: str, *, log_odds: Tensor | float, to: FactorAxis, permitted: Tensor | None = None) -> Tensor:
+    r"""0/1 edges from each feature to the factors, inside the plate of features, for a mechanism to multiply with.
+
+    .. math:: \gamma_{jk} \sim \operatorname{Bernoulli}\bigl(\operatorname{logit}^{-1} \ell_{jk}\bigr)
+
+    Parameters
+    ----------
+    name : str
+    log_odds : Tensor or float
+        Broadcast to (feature, factor).
+    to : FactorAxis
+        `d.factors`.
+    permitted : Tensor of bool, optional
+        Edges that may be there.
+
+    Returns
+    -------
+    Tensor (feature, factor) of 0 and 1
+    """
+    log_odds = torch.as_tensor(log_odds, dtype=torch.get_default_dtype())
+    log_odds = log_odds.expand(torch.broadcast_shapes(log_odds.shape, (to.size,)))
+    density = dist.Bernoulli(logits=_with_plates(log_odds, 1)).to_event(1)
+    gate = pyro.sample(name, density, infer={DECLARED: {"kind": "gates", "to": to.name}})
+    gate = _without_plates(gate, 1)
+    return gate if permitted is None else gate * permitted
+
+
+def factors(name: str, distribution: dist.TorchDistribution) -> Tensor:
+    """Latent factors of each row, inside the plate of rows: the last axis is that of the factors.
+
+    It declares an axis that may rotate: chains try rotations of it and of every site that has the axis, and
+    factors are matched between chains and restarts.
+
+    Parameters
+    ----------
+    name : str
+    distribution : Distribution
+        Of shape (factor,) or (row, factor), independent; or with an event whose last axis is the factors',
+        such as (frame, factor), and a batch of nothing or of the rows.
+
+    Returns
+    -------
+    Tensor (row, factor) or (row, ..., factor)
+
+    Raises
+    ------
+    ValueError
+        It has no axis.
+    """
+    n_events = max(1, len(distribution.event_shape))
+    if not distribution.event_shape:
+        if not distribution.batch_shape:
+            raise ValueError(
+                f"{name}: its distribution is of a single number, wanted one for each factor: "
+                "dist.Normal(torch.zeros(d.n_factors), 1.)"
+            )
+        distribution = distribution.to_event(1)
+    batch = distribution.batch_shape
+    if batch and batch[-1] != 1:  # rows, at the place of the features
+        distribution = Unsqueezed(distribution)
+    declared = {"kind": "factors", "axis": "factor"}
+    value = pyro.sample(name, distribution, infer={DECLARED: declared})
+    return value.squeeze(-n_events - 1)
+
+
+def sample(
+    name: str, distribution: dist.TorchDistribution, *, axes: str | None = None, each: str | None = None
+) -> Tensor:
+    """`pyro.sample`, of which the last axis of the value may be declared as the factors'.
+
+    Parameters
+    ----------
+    name : str
+    distribution : Distribution
+    axes : {"factor"}, optional
+        The site's last axis is that of the factors, and rotates with them: effects on factors, say.
+    each : {"factor"}, optional
+        The site's last axis has one number for each factor, such as its rate of edges: it changes its order
+        with the factors and does not rotate.
+
+    Returns
+    -------
+    Tensor
+        Of a site without a plate its event, as is.
+    """
+    for argument, value in (("axes", axes), ("each", each)):
+        if value not in (None, "factor"):
+            raise ValueError(f"{argument}: want 'factor' (of the last axis) or None, got {value!r}")
+    if axes and each:
+        raise ValueError("each: a site rotates with the factors or has one number for each; give axes or each")
+    kind = "axis" if axes else "each" if each else None
+    infer = {} if kind is None else {DECLARED: {"kind": kind, "axis": axes or each}}
+    drawn = pyro.sample(name, distribution, infer=infer)
+    n_events = len(distribution.event_shape)
+    plates = drawn.shape[: drawn.dim() - n_events]
+    if n_events and len(plates) > PLATES and plates[-PLATES:] == (1,) * PLATES:
+        return drawn.reshape(*plates[:-PLATES], *drawn.shape[drawn.dim() - n_events :])
+    return drawn
+
+
+def _with_plates(value: Tensor, n_events: int) -> Tensor:
+    """(particle, feature, ...) with the plate of rows between, where there are particles."""
+    return value if value.dim() - n_events < PLATES else value.unsqueeze(-n_events - PLATES)
+
+
+def _without_plates(value: Tensor, n_events: int) -> Tensor:
+    """(particle, 1, feature, ...) without the plate of rows."""
+    has = value.dim() - n_events >= PLATES and value.shape[-n_events - PLATES] == 1
+    return value.squeeze(-n_events - PLATES) if has else value
+
