@@ -27,9 +27,12 @@ from .pages.of_table import report
 from .posterior.draws import graph_draws
 from .posterior.salience import salient_edges
 from .posterior.tables import edge_prob, summary
+from .programs import Data, Program, edges, factors, gates, sample
 
 __all__ = [
+    "Data",
     "MultiTaskSparseRegressor",
+    "Program",
     "SparseFactorModel",
     "SparseTaskSVM",
     "__version__",
@@ -38,9 +41,12 @@ __all__ = [
     "datasets",
     "distributions",
     "edge_prob",
+    "edges",
+    "factors",
     "findings",
     "fit",
     "fit_restart",
+    "gates",
     "graph_draws",
     "graphs",
     "identify",
@@ -57,6 +63,7 @@ __all__ = [
     "report",
     "rivals",
     "salient_edges",
+    "sample",
     "summary",
     "testing",
 ]

@@ -25,6 +25,7 @@ from .._utils.checks import check_whole
 from .._utils.torch_state import undisturbed
 from ..models.multitask import MultiTaskRegression
 from ..models.sparse_decoder import SparseDecoder
+from ..programs.program import Program
 from .multitask.task_schedule import TaskSchedule
 from .registry import PER_ROW, Kind, kind_of, n_features_of
 from .table.dependency_schedule import DependencySchedule
@@ -456,7 +457,7 @@ def _prepared(arguments: _Arguments) -> Iterator[_Plan]:
             refuse_bound_functions(model)
             model = copy.deepcopy(model)  # the caller may use it, or its prior, for other fits
             data = kind.read(model, arguments.X, {**vars(arguments), **per_row})
-            if model.n_features is None:
+            if getattr(model, "n_features", 0) is None:  # a program has those of its data
                 model.take_features(cast("int", n_features_of(data)))
             refuse_broken_models(model, data, settings["restarts"])
             yield _Plan(kind, model, data, settings)
@@ -514,7 +515,8 @@ def _check_arguments(arguments: _Arguments, restarts: int) -> None:
     model, holdout, dtype, device = arguments.model, arguments.holdout, arguments.dtype, arguments.device
     n_factors_init = arguments.n_factors_init
     decodes = () if isinstance(model, MultiTaskRegression) else ("decode",)
-    for method in ("setup", "model", "guide", *decodes):
+    methods = () if isinstance(model, Program) else ("setup", "model", "guide", *decodes)
+    for method in methods:
         if not hasattr(model, method):
             raise TypeError(
                 f"model: {type(model).__name__} has no {method!r}; wanted a FactorModel such as SparseDecoder"

@@ -25,8 +25,12 @@ from ..models._positions import check_positions
 from ..models.dependency import DependencyVAE
 from ..models.latent_transition import LatentTransition
 from ..models.multitask import MultiTaskRegression
+from ..programs.data import Data as ProgramData
+from ..programs.program import Program
 from .multitask.job import TaskJob
 from .multitask.task_schedule import TaskSchedule
+from .program.job import ProgramJob
+from .program.schedule import ProgramSchedule
 from .table.dependency_job import DependencyJob
 from .table.dependency_schedule import DependencySchedule
 from .table.job import TableJob
@@ -145,6 +149,14 @@ def _tasks(model: MultiTaskRegression, X: TableLike, arguments: Mapping[str, Any
     return _warned(data, task_findings(data, model.n_latents))
 
 
+def _program(model: Program, X: TableLike | ProgramData, arguments: Mapping[str, Any]) -> ProgramData:  # noqa: ARG001
+    if isinstance(X, ProgramData):
+        if arguments["feature_names"] is not None:
+            raise TypeError("feature_names: X has its names; give them to ps.Data")
+        return X
+    return ProgramData(X, feature_names=arguments["feature_names"])
+
+
 def _warned(data: DataT, findings: list[Finding]) -> DataT:
     """The data with what was found against them, which is said before the time it takes to fit."""
     for finding in findings:
@@ -162,6 +174,7 @@ KINDS = (
         LatentTransition, TransitionSchedule, 2, _sequences, (*_OF_SEQUENCES, "feature_names"),
         TransitionJob, ("sparsity",),
     ),
+    Kind(Program, ProgramSchedule, 8, _program, ("feature_names",), ProgramJob, ()),
     Kind(MultiTaskRegression, TaskSchedule, 2, _tasks, ("y", "task"), TaskJob, ("inner",)),
     Kind(DependencyVAE, DependencySchedule, 4, _table, _OF_TABLES, DependencyJob, ("dependency",)),
     Kind(object, Schedule, 8, _table, _OF_TABLES, TableJob, ("n_factors_init", "dependency")),

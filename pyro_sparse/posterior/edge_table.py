@@ -38,6 +38,7 @@ __all__ = [
     "decided",
     "edge_numbers",
     "edge_rows",
+    "has_loadings",
     "holds_scores",
     "judged",
     "latents_said",
@@ -86,6 +87,17 @@ def weights_vary(idata: ArvizData) -> bool:
     return not holds_scores(idata) and current_name(idata.attrs.get("edge_method", "")) != "jacobian"
 
 
+def has_loadings(idata: ArvizData) -> bool:
+    """Whether draws of weights are standardised loadings: not those of a program, which are in its own units.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `fit.edge_posterior()` of a table.
+    """
+    return weights_vary(idata) and idata.attrs.get("weight_unit", "loading") == "loading"
+
+
 def compared_runs(idata: ArvizData) -> str:
     """What the runs along `chain` are, between which `gap` is taken: Markov chains, or restarts of the fit.
 
@@ -99,7 +111,7 @@ def compared_runs(idata: ArvizData) -> str:
     str
         "chain" or "restart".
     """
-    return "chain" if current_name(idata.attrs.get("edge_method", "")) == "mcmc" else "restart"
+    return "chain" if current_name(idata.attrs.get("edge_method", "")) in ("mcmc", "program") else "restart"
 
 
 def about_edges(idata: ArvizData) -> dict[str, Any]:

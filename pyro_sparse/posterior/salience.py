@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from ..findings.finding import doubted_edges, findings_of
 from ..graphs.selection import edge_gap
 from . import arviz as _arviz
-from .edge_table import agreed, compared_runs, decided, edge_numbers, holds_scores, weights_vary
+from .edge_table import agreed, compared_runs, decided, edge_numbers, has_loadings, holds_scores, weights_vary
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -59,6 +59,11 @@ def check_has_loadings(idata: ArvizData) -> None:
         raise TypeError(
             f"idata: got the posterior of {kind}, wanted that of a table; only loadings of a table have "
             "a common scale"
+        )
+    if weights_vary(idata) and not has_loadings(idata):
+        raise ValueError(
+            "idata: its weights are in the units of the program, and only standardised loadings have a size by "
+            "custom; ask its draws: (abs(idata.posterior['weight']) >= size).mean(('chain', 'draw'))"
         )
     if not weights_vary(idata):
         contents = "scores" if holds_scores(idata) else "edges by the strengths of slopes"

@@ -29,6 +29,7 @@ from .edge_table import (
     concluded,
     decided,
     edge_numbers,
+    has_loadings,
     holds_scores,
     packed,
     weight_table,
@@ -339,14 +340,14 @@ def summary(
         )  # fmt: skip
     vary = holds_scores(idata) or weights_vary(idata)  # scores vary between restarts
     beside: dict[str, xr.DataArray] = {}
-    if weights_vary(idata):
+    if has_loadings(idata):
         large = salience(idata, salient)
         if idata.attrs.get("salient_loading") != salient:  # else it is the probability
             beside = {salience_column(salient): large}
     table = weight_table(
         idata, *_EDGE, fdr, prob, kind, selected_only, sure, include_doubted, vary=vary, beside=beside
     )
-    if weights_vary(idata):
+    if has_loadings(idata):
         table.attrs["salient"] = float(salient)
     return table
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ..._utils.types import ArvizData
 from . import METHODS, edge_posterior
 from .parents import transitions
+from .program.sampler import program_edges, program_scores
 from .regression import tasks
 
 __all__ = ["METHODS_OF", "EdgeMethods"]
@@ -36,4 +37,5 @@ METHODS_OF = {
         transitions.TRANSITION_METHODS, lambda fit, options: transitions.method_for(fit)
     ),
     "multitask": EdgeMethods(tasks.TASK_METHODS, tasks.method_for),
+    "program": EdgeMethods({"mcmc": program_edges, "score": program_scores}, lambda fit, options: "mcmc"),
 }

@@ -93,6 +93,11 @@ class Layout:
         return frozenset(site.name for site in self.edges)
 
     @property
+    def has_axes(self) -> bool:
+        """Whether factors are declared, so that they have neither order nor signs of their own."""
+        return any(site.kind == "factors" for site in self.sites.values())
+
+    @property
     def axes(self) -> list[Site]:
         """Sites whose last axis is that of the factors."""
         return [s for s in self.sites.values() if s.kind in ("edges", "factors", "axis")]

@@ -10,6 +10,7 @@ rows, or features, are not independent given the rest is refused, by the name of
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,7 +21,7 @@ from pyro import poutine
 from torch import Tensor
 from torch.func import grad, vjp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from ..._utils.torch_state import default_dtype
 from ...distributions.edge_weights import EdgeWeights, widened_spikes
@@ -136,6 +137,7 @@ class RecordedDensity:
         }
         self._heat = torch.tensor(_UNITS, dtype=torch.float64, device=device)
         self._forward_graph = self._recorded_program()
+        self._quick_forward = _quick(self._forward_graph, self.start, self._heat)
         self.blocks = self._made_blocks()
         self._blankets: dict[str, frozenset[str]] = {}
         self._check_program()
@@ -148,7 +150,7 @@ class RecordedDensity:
     def logs(self, u: Position) -> dict[str, Tensor]:
         """Log density of every site, (chain, *batch)."""
         with torch.no_grad():
-            return self._forward_graph(u, self._heat)[0]  # type: ignore[no-any-return]
+            return self._quick_forward(u, self._heat)[0]  # type: ignore[no-any-return]
 
     def joint(self, u: Position) -> Tensor:
         """Log density of all sites together, (chain,)."""
@@ -268,7 +270,8 @@ class RecordedDensity:
     def _replayed(self, key: Any, function: Graph, *arguments: Any) -> Any:
         if key not in self._graphs:
             with default_dtype(torch.float64):
-                self._graphs[key] = _recorded(function, *arguments, self._heat)
+                graph = _recorded(function, *arguments, self._heat)
+            self._graphs[key] = _quick(graph, *arguments, self._heat)
         with torch.no_grad():
             return self._graphs[key](*arguments, self._heat)
 
@@ -372,6 +375,32 @@ def _recorded(function: Graph, *arguments: Any) -> Graph:
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph  # type: ignore[no-any-return]
+
+
+def _quick(graph: Graph, *arguments: Any) -> Graph:
+    """The same by TorchScript's interpreter, which takes a third of the time of Python's for each operation.
+
+    Where this torch has none, or not for these operations, the graph as it is.
+    """
+    flat, inputs = tree_flatten(arguments)
+    outputs = None
+
+    def flattened(*flat: Tensor) -> tuple[Tensor, ...]:
+        nonlocal outputs
+        values, outputs = tree_flatten(graph(*tree_unflatten(list(flat), inputs)))
+        return tuple(values)
+
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            script = torch.jit.trace(flattened, tuple(flat), check_trace=False)
+    except (RuntimeError, AttributeError, NotImplementedError):
+        return graph
+
+    def replayed(*arguments: Any) -> Any:
+        return tree_unflatten(list(script(*tree_flatten(arguments)[0])), outputs)
+
+    return replayed
 
 
 def _base(fn: Any) -> Any:

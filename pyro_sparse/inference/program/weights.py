@@ -14,16 +14,20 @@ Andrews and Mallows (1974), Scale mixtures of normal distributions, JRSS B 36
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.distributions import Chi2
 
-from ...program.recorded import Block, EdgeTerms, Position, RecordedDensity
+from .recorded import Block, EdgeTerms, Position, RecordedDensity
 from .blocks import accepted, is_quadratic
 
 __all__ = ["GateSampler", "WeightSampler", "edge_prob"]
 
 _AVERAGE = 0.05
+_WANTED = 0.65  # acceptance, below which a sweep is over fewer factors at a time
+_PATIENCE = 20  # sweeps of the warm-up between two decisions
 _LEAST_PRECISION = 1e-8
 _TINY = 1e-12  # of a weight, under a Laplace density whose scale is asked for
 
@@ -47,17 +51,18 @@ class WeightSampler:
         self.families = density.families[block.name]
         self.is_exact = is_quadratic(density, block, u)
         self.centre: Tensor | None = None
-        self.acceptance = 1.0
+        self.acceptance, self.n_parts, self.since = 1.0, 1, 0
 
     @property
     def method(self) -> str:
         """How edges are drawn: "exact" where the likelihood is a quadratic of the weights."""
-        return "exact" if self.is_exact else "surrogate"
+        return "exact" if self.is_exact else f"surrogate in {self.n_parts} part(s)"
 
     def ascend(self, u: Position) -> Position:
         """As `draw`, around where the weights are, without the correction: for the first sweeps."""
         weight = self.density.pack(self.block, u)
-        moved, _ = self._swept(weight, weight, u)
+        factors = torch.randperm(weight.shape[-1]).tolist()
+        moved, _ = self._swept(weight, weight, factors, u)
         if not self.is_exact:  # a step that loses more than its noise can is left out
             change = self.density.total(self.block, moved, u) - self.density.total(self.block, weight, u)
             worse = change.nan_to_num(nan=-torch.inf) < -2.0 * weight.shape[-1] - 2
@@ -66,32 +71,55 @@ class WeightSampler:
         return self.density.unpack(self.block, moved, u)
 
     def draw(self, u: Position, adapts: bool) -> Position:
-        """A step that leaves the posterior invariant."""
+        """A step that leaves the posterior invariant: some factors at a time, where all are too many."""
         weight = self.density.pack(self.block, u)
         if self.centre is None:
             self.centre = weight.clone()
-        moved, surrogate = self._swept(weight, self.centre, u)
-        if not self.is_exact:
-            true = self.density.total(self.block, moved, u) - self.density.total(self.block, weight, u)
-            ok, rate = accepted(true - surrogate)
-            self.acceptance += _AVERAGE * (rate.mean().item() - self.acceptance)
-            moved = torch.where(ok[..., None], moved, weight)
+        order = torch.randperm(weight.shape[-1]).tolist()
+        for part in range(self.n_parts):
+            factors = order[part :: self.n_parts]
+            centre = weight.clone()  # of factors that stay where they are
+            centre[..., factors] = self.centre[..., factors]
+            moved, surrogate = self._swept(weight, centre, factors, u)
+            if not self.is_exact:
+                true = self.density.total(self.block, moved, u) - self.density.total(self.block, weight, u)
+                ok, rate = accepted(true - surrogate)
+                self.acceptance += _AVERAGE / self.n_parts * (rate.mean().item() - self.acceptance)
+                moved = torch.where(ok[..., None], moved, weight)
+            weight = moved
         if adapts:
-            self.centre = self.centre + _AVERAGE * (moved - self.centre)
-        return self.density.unpack(self.block, moved, u)
+            self.centre = self.centre + _AVERAGE * (weight - self.centre)
+            self._adapt(weight.shape[-1])
+        return self.density.unpack(self.block, weight, u)
+
+    def _adapt(self, n_factors: int) -> None:
+        """More parts where too few proposals are accepted."""
+        self.since += 1
+        if self.since >= _PATIENCE and self.acceptance < _WANTED and self.n_parts < n_factors:
+            self.n_parts, self.since, self.acceptance = min(2 * self.n_parts, n_factors), 0, 1.0
 
     def settle(self) -> None:
         """End of the warm-up: nothing to tune."""
 
-    def _swept(self, weight: Tensor, centre: Tensor, u: Position) -> tuple[Tensor, Tensor]:
-        """Weights after a sweep, and by how much the quadratic is larger there."""
+    def state(self) -> dict[str, Any]:
+        """All that its next steps depend on."""
+        return {name: getattr(self, name) for name in ("centre", "acceptance", "n_parts", "since")}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Go on from a state."""
+        for name, value in saved.items():
+            setattr(self, name, value)
+
+    def _swept(
+        self, weight: Tensor, centre: Tensor, factors: list[int], u: Position
+    ) -> tuple[Tensor, Tensor]:
+        """Weights after a sweep over some factors there and back, and by how much the quadratic is larger."""
         gradient, precision = self.density.curvature(self.block, centre, u)
         linear = gradient + (precision @ centre[..., None])[..., 0]
         terms = self.density.edges(u)[self.block.name]
         slab, spike, log_odds = self._normal_scales(weight, terms)
-        order = torch.randperm(weight.shape[-1]).tolist()
         moved = weight.clone()
-        for k in order + order[::-1]:
+        for k in factors + factors[::-1]:
             diagonal = precision[..., k, k].clamp(min=_LEAST_PRECISION)
             pull = linear[..., k] - (precision[..., k, :] * moved).sum(-1) + precision[..., k, k] * moved[..., k]
             wide, narrow = slab[..., k], spike[..., k]
@@ -160,6 +188,14 @@ class GateSampler:
 
     def settle(self) -> None:
         """End of the warm-up: nothing to tune."""
+
+    def state(self) -> dict[str, Any]:
+        """The probabilities of its last sweep."""
+        return {"prob": self.prob}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Go on from a state."""
+        self.prob = saved["prob"]
 
 
 def edge_prob(weight: Tensor, terms: EdgeTerms, families: tuple[str, str]) -> Tensor:

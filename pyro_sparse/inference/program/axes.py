@@ -23,7 +23,7 @@ import math
 import torch
 from torch import Tensor
 
-from ...program.recorded import Block, Position, RecordedDensity
+from .recorded import Block, Position, RecordedDensity
 from .blocks import accepted
 
 __all__ = ["AxisSampler"]

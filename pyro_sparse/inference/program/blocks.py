@@ -17,13 +17,14 @@ Tierney (1994), Markov chains for exploring posterior distributions, Annals of S
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from pyro.ops.dual_averaging import DualAveraging
 from torch import Tensor
 from torch.distributions import Chi2
 
-from ...program.recorded import Block, Position, RecordedDensity
+from .recorded import Block, Position, RecordedDensity
 
 __all__ = ["BlockSampler", "accepted", "cholesky", "is_quadratic"]
 
@@ -153,6 +154,18 @@ class BlockSampler:
         ok, rate = accepted(log_ratio)
         self.acceptance += _AVERAGE * (rate.mean().item() - self.acceptance)
         return self.density.unpack(self.block, torch.where(ok[..., None], moved, q), u)
+
+    # ---- what a resumed run needs --------------------------------------------------------------------------
+    def state(self) -> dict[str, Any]:
+        """All that its next steps depend on."""
+        own = {name: getattr(self, name) for name in ("method", "centre", "acceptance", "variance", "step_size", "since")}
+        return {**own, "tuner": dict(vars(self.tuner))}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Go on from a state."""
+        vars(self.tuner).update(saved["tuner"])
+        for name in saved.keys() - {"tuner"}:
+            setattr(self, name, saved[name])
 
     # ---- tuning --------------------------------------------------------------------------------------------
     def _adapt(self, q: Tensor) -> None:

@@ -7,12 +7,15 @@ proposals are tuned. What counts comes after.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from ...program.recorded import EdgeTerms, Position, RecordedDensity
+from .recorded import EdgeTerms, Position, RecordedDensity
 from .axes import AxisSampler
-from .blocks import BlockSampler
+from .blocks import BlockSampler, cholesky
 from .weights import GateSampler, WeightSampler, edge_prob
 
 __all__ = ["ProgramChains"]
@@ -20,6 +23,7 @@ __all__ = ["ProgramChains"]
 _CLIMB = 1 / 3  # of the warm-up
 _HEAT = 10.0  # of the spikes in the first sweep; they are as the program says after half of the climb
 _ROTATE_EVERY, _ROTATE_EVERY_LATER = 2, 5  # sweeps: while chains look for axes, and afterwards
+_MOST_LAPLACE = 100  # numbers of a row
 _SELDOM = 25  # sweeps, where rotations ask the data and were never taken
 
 
@@ -33,9 +37,9 @@ class ProgramChains:
         Where they begin, real numbers, chain first.
     warm_up : int
         Sweeps that tune.
-    climb : bool
-        Whether the warm-up begins with sweeps that look for a mode; not where chains begin at draws of the
-        posterior.
+    climbing : int, optional
+        Sweeps at the begin of the warm-up that look for a mode; default a third. None where chains begin at
+        draws of the posterior.
 
     Attributes
     ----------
@@ -44,9 +48,9 @@ class ProgramChains:
         By block.
     """
 
-    def __init__(self, density: RecordedDensity, u: Position, warm_up: int, climb: bool = True):
+    def __init__(self, density: RecordedDensity, u: Position, warm_up: int, climbing: int | None = None):
         self.density, self.position, self.warm_up = density, dict(u), warm_up
-        self.climbing = int(_CLIMB * warm_up) if climb else 0
+        self.climbing = int(_CLIMB * warm_up) if climbing is None else climbing
         kinds = {site.name: site.kind for site in density.layout.edges}
         samplers = {"edges": WeightSampler, "gates": GateSampler, "": BlockSampler}
         self.samplers = {
@@ -85,6 +89,20 @@ class ProgramChains:
             for _ in range(self.axes.n_factors):
                 self.position = self.axes.stretch(self.position, adapts)
 
+    def state(self) -> dict[str, Any]:
+        """All that the next sweeps depend on, but for random numbers."""
+        samplers = {name: sampler.state() for name, sampler in self.samplers.items()}
+        axes = {name: getattr(self.axes, name) for name in ("acceptance", "step", "rotated")} if self.axes.useful else {}
+        return {"position": self.position, "done": self.done, "samplers": samplers, "axes": axes}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Go on from a state."""
+        self.position, self.done = dict(saved["position"]), saved["done"]
+        for name, sampler in self.samplers.items():
+            sampler.load(saved["samplers"][name])
+        for name, value in saved["axes"].items():
+            setattr(self.axes, name, value)
+
     def edges(self) -> dict[str, tuple[Tensor, Tensor]]:
         """Of each site of edges their weights and probabilities given these, (chain, feature, factor) each."""
         terms: dict[str, EdgeTerms] = self.density.edges(self.position)
@@ -98,7 +116,27 @@ class ProgramChains:
                 seen[site.name] = (weight, edge_prob(weight, terms[site.name], self.density.families[site.name]))
         return seen
 
-    def joint(self) -> Tensor:
-        """Log density of all sites, (chain,)."""
-        value: Tensor = self.density.joint(self.position)
-        return value
+    def log_marginal(self) -> Tensor:
+        r"""Log density of all sites outside of the rows, latent rows integrated out by Laplace, (chain,).
+
+        With :math:`t_n` the terms of row n, g their gradient and P their negative Hessian at a point m,
+
+        .. math:: \log \int e^{t_n(z)} dz \approx t_n(m) + \tfrac12 g^\top P^{-1} g + \tfrac D2 \log 2\pi
+                  - \tfrac12 \log |P|,
+
+        exactly where rows are normal given the rest. The joint density itself compares nothing: a feature whose
+        noise vanishes has as much of it as one likes. Where rows have too many numbers for a Hessian it is the
+        joint nevertheless.
+        """
+        joint = self.density.joint(self.position)
+        sampler = self.samplers.get("rows")
+        if sampler is None or sampler.block.size > _MOST_LAPLACE:
+            return joint
+        at = self.density.pack(sampler.block, self.position)
+        centre = at if sampler.centre is None else sampler.centre
+        gradient, precision = self.density.curvature(sampler.block, centre, self.position)
+        root = cholesky(precision)
+        half = torch.linalg.solve_triangular(root, gradient[..., None], upper=False)[..., 0]
+        volume = 0.5 * sampler.block.size * math.log(2 * math.pi) - root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        integral = self.density.total(sampler.block, centre, self.position) + 0.5 * half.square().sum(-1) + volume
+        return joint + (integral - self.density.total(sampler.block, at, self.position)).sum(-1)

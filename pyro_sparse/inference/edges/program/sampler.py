@@ -1,0 +1,343 @@
+r"""Edges of any program by Markov chains over all its latent sites.
+
+.. math:: P(\gamma_{jk} = 1 \mid x) \approx \frac1{CS} \sum_{c, s} P(\gamma_{jk} = 1 \mid \text{all else in sweep
+          } s \text{ of chain } c)
+
+Chains begin at the best restarts of the fit and, for one of them, at the best in axes turned at random; what
+they do not agree on is said. The kernels are chosen by what the program declares and how its density behaves
+(`inference/program`), never by what it is.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from ...._utils.checks import check_whole
+from ...._utils.torch_state import undisturbed
+from ...._utils.types import ArvizData
+from ....distributions.edge_weights import NEVER
+from ....graphs.chain_groups import pool_chains
+from ...program.recorded import RecordedDensity
+from ...program.result import REACH
+from ...program.sweeps import ProgramChains
+from ..mcmc.alignment import Frame
+from ..mcmc.stopping import BatchMeans, Thinned
+from .packing import packed_edges
+
+if TYPE_CHECKING:
+    from ...program.recorded import Position
+    from ...program.result import ProgramFit
+
+__all__ = ["ProgramDraws", "program_edges", "program_scores", "run_program"]
+
+Array = NDArray[np.float64]
+
+LEAST_KEPT = 10  # sweeps after the warm-up
+_SWEEPS, _WARM_UP = 800, 200
+_BATCHES = 10
+_LEVEL_EVERY = 10  # sweeps, between two looks at the density of a chain
+
+
+class ProgramDraws(NamedTuple):
+    """What chains over a program saw, in the frame of the fit.
+
+    Attributes
+    ----------
+    prob, prob_error : ndarray (chain, feature, factor)
+        Rao-Blackwellised probabilities and their Monte Carlo standard errors.
+    edge : ndarray of int8 (chain, draw, feature, factor)
+    weight : ndarray (chain, draw, feature, factor)
+    sites : dict of ndarray (chain, draw, ...)
+        Draws of the other sites that are not in the plate of rows, on their own support.
+    scores : dict of ndarray (chain, row, ..., factor)
+        Posterior means of declared factors.
+    log_marginal : ndarray (chain, look)
+        Of every tenth sweep.
+    sweeps : int
+    asked : ndarray of bool (feature, factor)
+        Edges that the program neither forbids nor requires.
+    methods : dict of str
+        How each block was drawn, and how often accepted.
+    stopped_by : {"", "time", "interrupt"}
+    """
+
+    prob: Array
+    prob_error: Array
+    edge: NDArray[np.int8]
+    weight: Array
+    sites: dict[str, Array]
+    scores: dict[str, Array]
+    log_marginal: Array
+    sweeps: int
+    asked: NDArray[np.bool_]
+    methods: dict[str, str]
+    stopped_by: str
+
+
+def program_edges(
+    fit: ProgramFit,
+    num_draws: int = 500,
+    seed: int = 0,
+    *,
+    chains: int = 4,
+    sweeps: int = _SWEEPS,
+    warm_up: int | None = None,
+    time_budget: float | None = None,
+    progress: bool = False,
+) -> ArvizData:
+    """Edge probabilities of the fit of a `Program`, by Markov chains over all it holds.
+
+    Parameters
+    ----------
+    fit : ProgramFit
+    num_draws : int
+        Draws kept of each chain, at most as many as sweeps.
+    seed : int
+    chains : int
+        At least two: one alone could not disagree.
+    sweeps, warm_up : int
+        Of each chain; the first include the second, by default a quarter of them.
+    time_budget : float, optional
+        Seconds after which the chains stop, if they have ten sweeps after the warm-up.
+    progress : bool
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+        As of other tables; `posterior` also has every site outside of the plate of rows, and `factor_scores`
+        the posterior means of the factors.
+    """
+    check_whole(1, num_draws=num_draws)
+    check_whole(2, chains=chains)
+    check_whole(LEAST_KEPT, sweeps=sweeps)
+    warm_up = sweeps // 4 if warm_up is None else warm_up
+    check_whole(0, warm_up=warm_up)
+    if sweeps - warm_up < LEAST_KEPT:
+        raise ValueError(
+            f"warm_up: leaves {sweeps - warm_up} of sweeps={sweeps}, want at least {LEAST_KEPT}; lower it"
+        )
+    with undisturbed(seed):
+        restarts, turned = _plan(fit, chains)
+        density = RecordedDensity(fit.model, fit.data, chains, seed=seed, device=str(fit.settings["device"]))
+        start = _starts(fit, restarts, turned, seed)
+        began = _loadings(fit, start)
+        draws = run_program(
+            density, start, fit.site, pivot=_scaled(fit, fit.weights[fit.best]), sweeps=sweeps, warm_up=warm_up,
+            num_draws=num_draws, time_budget=time_budget, progress=progress,
+        )  # fmt: skip
+    level = draws.log_marginal.mean(1)
+    pool = pool_chains(draws.prob, draws.prob_error, level, None, REACH)
+    return packed_edges(fit, draws, pool, restarts, turned, began, sweeps - warm_up)
+
+
+def run_program(
+    density: RecordedDensity,
+    start: Position,
+    site: str,
+    *,
+    pivot: Array,
+    sweeps: int,
+    warm_up: int,
+    num_draws: int,
+    climbing: int | None = None,
+    time_budget: float | None = None,
+    progress: bool = False,
+) -> ProgramDraws:
+    """Sweep all chains and keep what is wanted, every sweep in the pivot's frame.
+
+    Parameters
+    ----------
+    density : RecordedDensity
+    start : dict of Tensor
+        Chain first.
+    site : str
+        Whose edges are asked for.
+    pivot : ndarray (feature, factor) or (chain, feature, factor)
+        Loadings that set order and signs of declared factors.
+    sweeps, warm_up, num_draws : int
+    climbing : int, optional
+        Of `ProgramChains`.
+    time_budget : float, optional
+    progress : bool
+    """
+    chains = ProgramChains(density, start, warm_up, climbing)
+    collected = _Collector(density, chains, site, pivot, num_draws)
+    began, stopped_by = time.monotonic(), ""
+    with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
+        try:
+            for sweep in range(sweeps):
+                chains.sweep()
+                bar.update()
+                if sweep < warm_up:
+                    continue
+                collected.add()
+                if time_budget and time.monotonic() - began > time_budget and collected.done >= LEAST_KEPT:
+                    stopped_by = "time"
+                    break
+        except KeyboardInterrupt:
+            if collected.done < LEAST_KEPT:
+                raise
+            stopped_by = "interrupt"
+            warnings.warn(
+                f"edge_posterior: stopped after {collected.done} of {sweeps - warm_up} sweeps",
+                RuntimeWarning,
+                stacklevel=6,
+            )
+    return collected.result(stopped_by)
+
+
+class _Collector:
+    """Sums and draws of sweeps as they come."""
+
+    def __init__(
+        self, density: RecordedDensity, chains: ProgramChains, site: str, pivot: Array, num_draws: int
+    ):
+        self.density, self.chains, self.site = density, chains, site
+        self.kinds = {s.name: s.kind for s in density.layout.sites.values()}
+        n_factors = density.layout.n_factors
+        self.has_axes = density.layout.has_axes
+        self.frame = Frame(pivot, [np.arange(n_factors)], density.n_chains)
+        shape = (density.n_chains, *pivot.shape[-2:])
+        self.total, self.done = np.zeros(shape), 0
+        self.batches, self.level = BatchMeans(_BATCHES), list[Array]()
+        self.draws: Thinned[dict[str, Array]] = Thinned(num_draws)
+        self.scores: dict[str, Array] = {}
+        log_odds = density.edges(chains.position)[site].log_odds.abs()
+        self.asked = (log_odds < -_NEARLY_NEVER).any(0).cpu().numpy()
+        self.identity = np.tile(np.arange(n_factors), (density.n_chains, 1)), np.ones((density.n_chains, n_factors))
+
+    def add(self) -> None:
+        """The sweep that was just made."""
+        weight, prob = (value.cpu().numpy() for value in self.chains.edges()[self.site])
+        loading = weight * (1.0 if self.kinds[self.site] == "gates" else _UNIT / self._slab())
+        order, sign = self.frame.turns(loading) if self.has_axes else self.identity
+        prob = np.take_along_axis(prob, order[:, None], -1)
+        self.total += prob
+        self.batches.add(prob)
+        if self.done % _LEVEL_EVERY == 0:
+            self.level.append(self.chains.log_marginal().cpu().numpy())
+        values = self.density.values(self.chains.position)
+        for name, kind in self.kinds.items():
+            if kind == "factors":
+                drawn = _reordered(values[name].cpu().numpy(), order, sign)
+                self.scores[name] = self.scores.get(name, 0.0) + drawn
+        if self.draws.wants(self.done):
+            self.draws.add(self._draw(values, weight, prob, order, sign))
+        self.done += 1
+
+    def _draw(
+        self, values: Any, weight: Array, prob: Array, order: NDArray[np.intp], sign: Array
+    ) -> dict[str, Array]:
+        kept: dict[str, Array] = {
+            "": (np.random.default_rng(self.done).random(prob.shape) < prob).astype(np.int8),
+            self.site: _reordered(weight, order, sign),
+        }
+        for name, site in self.density.layout.sites.items():
+            if site.observed or site.group == "rows" or name == self.site:
+                continue
+            value = values[name].cpu().numpy()
+            if self.has_axes and site.kind in ("edges", "gates", "axis"):
+                value = _reordered(value, order, sign if site.kind != "gates" else np.ones_like(sign))
+            elif self.has_axes and site.kind == "each":
+                value = _reordered(value, order, np.ones_like(sign))
+            kept[name] = value
+        return kept
+
+    def _slab(self) -> float:
+        """Mean scale of the slab, which makes loadings of any units comparable."""
+        return float(self.density.edges(self.chains.position)[self.site].slab.mean())
+
+    def result(self, stopped_by: str) -> ProgramDraws:
+        """All of it."""
+        draws = self.draws.chosen()
+        stacked = {name: np.stack([draw[name] for draw in draws], 1) for name in draws[0]}
+        methods = {name: f"{s.method}, accepted {s.acceptance:.2f}" for name, s in self.chains.samplers.items()}
+        return ProgramDraws(
+            prob=self.total / self.done,
+            prob_error=self.batches.error(),
+            edge=stacked.pop("").astype(np.int8),
+            weight=stacked.pop(self.site),
+            sites=stacked,
+            scores={name: total / self.done for name, total in self.scores.items()},
+            log_marginal=np.stack(self.level, 1),
+            sweeps=self.done,
+            asked=self.asked,
+            methods=methods,
+            stopped_by=stopped_by,
+        )
+
+
+_NEARLY_NEVER = NEVER + 1  # log odds
+_UNIT = 0.5  # of a slab that is called standardised, as that of practical edges is
+
+
+def program_scores(fit: ProgramFit, num_draws: int = 500, seed: int = 0) -> ArvizData:
+    """Scores of the best restart, without chains: they rank the edges and are too sure of them.
+
+    Parameters
+    ----------
+    fit : ProgramFit
+    num_draws : int
+    seed : int
+    """
+    p = fit.edge_score
+    rng = np.random.default_rng(seed)
+    edge = (rng.random((len(p), num_draws, *p.shape[1:])) < p[:, None]).astype(np.int8)
+    draws = ProgramDraws(
+        p, np.full(p.shape, np.nan), edge, np.repeat(fit.weights[:, None], num_draws, 1), {}, {},
+        fit.log_marginal[:, None], 0, np.ones(p.shape[1:], bool), {}, "",
+    )  # fmt: skip
+    pool = pool_chains(p, np.zeros(p.shape), fit.log_marginal, None, REACH)
+    restarts = list(range(fit.n_restarts))
+    return packed_edges(fit, draws, pool, restarts, [False] * len(restarts), None, 0, is_score=True)
+
+
+def _plan(fit: ProgramFit, chains: int) -> tuple[list[int], list[bool]]:
+    """Restart of each chain, and whether it begins in axes turned at random."""
+    level = np.where(np.isfinite(fit.log_marginal), fit.log_marginal, -np.inf)
+    order = [r for r in np.argsort(-level, kind="stable") if level[r] >= level[fit.best] - REACH]
+    restarts = [int(order[c % len(order)]) for c in range(chains)]
+    turned = [c >= len(order) for c in range(chains)]
+    if fit.layout.has_axes and not any(turned):
+        restarts[-1], turned[-1] = fit.best, True
+    return restarts, [t and fit.layout.has_axes for t in turned]
+
+
+def _starts(fit: ProgramFit, restarts: list[int], turned: list[bool], seed: int) -> Position:
+    """Positions of the chains."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
+    start = {name: value[restarts].clone() for name, value in fit.position.items()}
+    for c, turns in enumerate(turned):
+        if not turns:
+            continue
+        matrix = np.linalg.qr(rng.standard_normal((fit.model.n_factors,) * 2))[0]
+        for site in fit.layout.axes:
+            value = start[site.name]
+            value[c] = value[c] @ torch.as_tensor(matrix).to(value)
+    return start
+
+
+def _loadings(fit: ProgramFit, start: Position) -> Array:
+    """Weights where chains begin, (chain, feature, factor)."""
+    weight = start[fit.site]
+    return weight.reshape(len(weight), -1, weight.shape[-1]).cpu().numpy()
+
+
+def _scaled(fit: ProgramFit, weight: Array) -> Array:
+    """The fit's weights as loadings: what is nothing in units of the largest stays nothing."""
+    largest = np.abs(weight).max()
+    return weight / largest if largest > 0 else weight
+
+
+def _reordered(value: Array, order: NDArray[np.intp], sign: Array) -> Array:
+    """The last axis of values (chain, ..., factor) in another order, with other signs."""
+    shape = (len(value), *[1] * (value.ndim - 2), value.shape[-1])
+    drawn: Array = np.take_along_axis(value, np.broadcast_to(order.reshape(shape), value.shape), -1)
+    return drawn * sign.reshape(shape)
