@@ -173,6 +173,7 @@ class EdgeWeights(dist.TorchDistribution):
 
     def expand(self, batch_shape: torch.Size, _instance: None = None) -> EdgeWeights:
         """The same of a larger batch."""
+        batch_shape = torch.Size(batch_shape)  # lists come, too
         expanded = EdgeWeights.__new__(EdgeWeights)
         expanded.log_odds = self.log_odds.expand(*batch_shape, *self.event_shape)
         expanded.slab, expanded.narrow_spike = self.slab, self.narrow_spike

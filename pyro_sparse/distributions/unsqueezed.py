@@ -31,12 +31,17 @@ class Unsqueezed(dist.TorchDistribution):
 
     def __init__(self, base: dist.TorchDistribution):
         self.base = base
-        super().__init__((*base.batch_shape, 1), base.event_shape, validate_args=False)
+        super().__init__(torch.Size((*base.batch_shape, 1)), base.event_shape, validate_args=False)
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
         """Whether the base has."""
         return bool(self.base.has_rsample)
+
+    @property
+    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+        """Whether the base has."""
+        return bool(self.base.has_enumerate_support)
 
     @property
     def support(self) -> Any:
@@ -60,6 +65,10 @@ class Unsqueezed(dist.TorchDistribution):
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:  # noqa: B008
         """Draws with gradients."""
         return self.base.rsample(sample_shape).unsqueeze(-1 - self.event_dim)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All values of the base."""
+        return self.base.enumerate_support(expand).unsqueeze(-1 - self.event_dim)
 
     @property
     def mean(self) -> Tensor:

@@ -111,7 +111,7 @@ class Data:
         labels: dict[str, list[Any]] = {}
         for plate, given, index, known in (
             ("rows", rows, self.sample_names, samples),
-            ("features", features, self.feature_names, names),
+            ("features", features, self.feature_names, names if feature_names is None else feature_names),
         ):
             values = {
                 name: _values(f"{plate}[{name!r}]", name, value, index, known is not None, labels)
@@ -225,9 +225,11 @@ def _values(
         array, _, _ = read_array(value, where)
     else:
         array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
-    if len(array) != len(index):
-        raise ValueError(f"{where}: has {len(array)} entries, wanted {len(index)}")
+    if array.ndim == 0 or len(array) != len(index):
+        raise ValueError(f"{where}: has {len(array) if array.ndim else 1} entries, wanted {len(index)}")
     if array.dtype.kind not in "biuf":
+        if array.ndim > 1:
+            raise ValueError(f"{where}: has labels of shape {array.shape}, wanted ({len(index)},); give each column a name")
         codes, levels = in_order(value)
         if (codes < 0).any():
             raise ValueError(f"{where}: entry {int(np.flatnonzero(codes < 0)[0])} is missing; wanted a label")

@@ -14,7 +14,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ..distributions.edge_weights import EdgeWeights, as_component
+from ..distributions.edge_weights import NEVER, Component, EdgeWeights, as_component
 from ..distributions.unsqueezed import Unsqueezed
 
 if TYPE_CHECKING:
@@ -65,11 +65,10 @@ def edges(
     ----------
     George and McCulloch (1993), Variable selection via Gibbs sampling, JASA 88, equation (4).
     """
-    slab_of, spike_of = as_component("slab", slab), as_component("spike", spike)
-    log_odds = torch.as_tensor(log_odds, dtype=slab_of.scale.dtype)
+    slab_of, spike_of = _component("slab", slab), _component("spike", spike)
+    log_odds = _with_plates(torch.as_tensor(log_odds, dtype=slab_of.scale.dtype), 1)
     shape = torch.broadcast_shapes(log_odds.shape, slab_of.scale.shape, spike_of.scale.shape, (to.size,))
-    event = _with_plates(log_odds.expand(shape), 1)
-    density = EdgeWeights(event, slab_of, spike_of, permitted, required)
+    density = EdgeWeights(log_odds.expand(shape), slab_of, spike_of, permitted, required)
     weight = pyro.sample(name, density, infer={DECLARED: {"kind": "edges", "to": to.name}})
     weight = _without_plates(weight, 1)
     return weight if permitted is None else weight * permitted
@@ -96,7 +95,10 @@ def gates(name: str, *, log_odds: Tensor | float, to: FactorAxis, permitted: Ten
     """
     log_odds = torch.as_tensor(log_odds, dtype=torch.get_default_dtype())
     log_odds = log_odds.expand(torch.broadcast_shapes(log_odds.shape, (to.size,)))
-    density = dist.Bernoulli(logits=_with_plates(log_odds, 1)).to_event(1)
+    log_odds = _with_plates(log_odds, 1)
+    if permitted is not None:
+        log_odds = torch.where(permitted, log_odds, torch.full_like(log_odds, NEVER))
+    density = dist.Bernoulli(logits=log_odds).to_event(1)
     gate = pyro.sample(name, density, infer={DECLARED: {"kind": "gates", "to": to.name}})
     gate = _without_plates(gate, 1)
     return gate if permitted is None else gate * permitted
@@ -137,7 +139,8 @@ def factors(name: str, distribution: dist.TorchDistribution) -> Tensor:
         distribution = Unsqueezed(distribution)
     declared = {"kind": "factors", "axis": "factor"}
     value = pyro.sample(name, distribution, infer={DECLARED: declared})
-    return value.squeeze(-n_events - 1)
+    outside = value.dim() <= n_events  # of any plate, which chains refuse by its name
+    return value if outside else value.squeeze(-n_events - 1)
 
 
 def sample(
@@ -175,9 +178,22 @@ def sample(
     return drawn
 
 
+def _component(name: str, distribution: dist.TorchDistribution) -> Component:
+    """A slab or a spike, its numbers (feature, factor) with the plate of rows where there are particles."""
+    component = as_component(name, distribution)
+    df = _with_plates(component.df, 1) if isinstance(component.df, Tensor) else component.df
+    return component._replace(scale=_with_plates(component.scale, 1), df=df)
+
+
 def _with_plates(value: Tensor, n_events: int) -> Tensor:
-    """(particle, feature, ...) with the plate of rows between, where there are particles."""
-    return value if value.dim() - n_events < PLATES else value.unsqueeze(-n_events - PLATES)
+    """(particle, feature, ...) with the plate of rows between, where there are particles and it is not there.
+
+    It is there in a number of each feature that was drawn in the plate of features.
+    """
+    batch = value.shape[: value.dim() - n_events]
+    if len(batch) < PLATES or (len(batch) > PLATES and batch[-PLATES] == 1):
+        return value
+    return value.unsqueeze(-n_events - PLATES)
 
 
 def _without_plates(value: Tensor, n_events: int) -> Tensor:

@@ -35,7 +35,8 @@ _LONGEST = 3.0  # of a Newton step, on the scale of real numbers
 _SAME = 1e-6  # relative difference of Hessians at two points that is rounding
 _LEAST_ACCEPTED = 0.35  # of independent proposals, below which Hamiltonian steps take their place
 _LEAPS = 6
-_AVERAGE = 0.05  # weight of the newest sweep in running means
+_FIRST_CLIMBS, _NEWTON_STEPS = 3, 15  # sweeps in which a block goes to its mode, and steps to it
+_AVERAGE = 0.02  # least weight of the newest sweep in running means
 _PATIENCE = 25  # sweeps of the warm-up between two decisions
 _SMALLEST_PRECISION = 1e-2
 
@@ -67,7 +68,7 @@ class BlockSampler:
         self.variance: Tensor | None = None
         self.tuner = DualAveraging(prox_center=math.log(0.5))
         self.step_size = 0.2
-        self.since = 0
+        self.since = self.tuned = self.climbed = 0
 
     # ---- a sweep -------------------------------------------------------------------------------------------
     def ascend(self, u: Position) -> Position:
@@ -75,6 +76,9 @@ class BlockSampler:
         q = self.density.pack(self.block, u)
         if not self.has_hessian:
             return self._kept(u, q, self._leapt(u, q, self._metric(q), adapts=True))
+        self.climbed += 1
+        if self.climbed <= _FIRST_CLIMBS and self.block.group != "rows" and self.method != "exact":
+            q = self._climbed(q, u)
         gradient, root = self._newton(q, u)
         step = torch.cholesky_solve(gradient[..., None], root)[..., 0].clamp(-_LONGEST, _LONGEST)
         proposal = q + step + _scaled(torch.randn_like(q), root)
@@ -86,6 +90,22 @@ class BlockSampler:
         moved = torch.where(better, proposal, safe)
         self.centre = moved.clone()
         return self.density.unpack(self.block, moved, u)
+
+    def _climbed(self, q: Tensor, u: Position) -> Tensor:
+        """Near the mode: a scale that begins far too small doubles or so with each Newton step.
+
+        Rows that are drawn while it is small follow the feature's noise, which then stays small for good.
+        """
+        value = self.density.total(self.block, q, u)
+        for _ in range(_NEWTON_STEPS):
+            gradient, root = self._newton(q, u)
+            step = torch.cholesky_solve(gradient[..., None], root)[..., 0].clamp(-_LONGEST, _LONGEST)
+            there = self.density.total(self.block, q + step, u).nan_to_num(nan=-torch.inf)
+            better = there > value
+            if not bool(better.any()):
+                break
+            q, value = torch.where(better[..., None], q + step, q), torch.where(better, there, value)
+        return q
 
     def draw(self, u: Position, adapts: bool) -> Position:
         """A step that leaves the posterior invariant; its proposals are tuned while `adapts`."""
@@ -158,7 +178,7 @@ class BlockSampler:
     # ---- what a resumed run needs --------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
         """All that its next steps depend on."""
-        own = {name: getattr(self, name) for name in ("method", "centre", "acceptance", "variance", "step_size", "since")}
+        own = {name: getattr(self, name) for name in ("method", "centre", "acceptance", "variance", "step_size", "since", "tuned", "climbed")}
         return {**own, "tuner": dict(vars(self.tuner))}
 
     def load(self, saved: dict[str, Any]) -> None:
@@ -170,7 +190,8 @@ class BlockSampler:
     # ---- tuning --------------------------------------------------------------------------------------------
     def _adapt(self, q: Tensor) -> None:
         assert self.centre is not None
-        self.centre = self.centre + _AVERAGE * (q - self.centre)
+        self.tuned += 1
+        self.centre = self.centre + max(_AVERAGE, 1 / self.tuned) * (q - self.centre)
         if len(q) > 1 and not self.has_hessian:
             spread = q.var(0).mean(0).clamp(min=1e-4)
             self.variance = spread if self.variance is None else self.variance + _AVERAGE * (spread - self.variance)

@@ -10,6 +10,7 @@ rows, or features, are not independent given the rest is refused, by the name of
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -123,6 +124,7 @@ class RecordedDensity:
         if tables is not None:
             self._tensors["x"] = torch.as_tensor(tables, device=device, dtype=torch.float64)
             self._in_dims = {name: 0 if name == "x" else None for name in self._tensors}
+        self.seen = self._tensors["seen"].to(torch.float64)
         torch.manual_seed(seed)
         with default_dtype(torch.float64):
             drawn = [read_layout(program.program, self._view(c if tables is not None else None)) for c in range(n_chains)]
@@ -135,7 +137,7 @@ class RecordedDensity:
             for site in self.layout.edges
             if site.kind == "edges"
         }
-        self._heat = torch.tensor(_UNITS, dtype=torch.float64, device=device)
+        self._heat = torch.full((n_chains,), _UNITS, dtype=torch.float64, device=device)
         self._forward_graph = self._recorded_program()
         self._quick_forward = _quick(self._forward_graph, self.start, self._heat)
         self.blocks = self._made_blocks()
@@ -143,9 +145,9 @@ class RecordedDensity:
         self._check_program()
 
     # ---- evaluation ----------------------------------------------------------------------------------------
-    def heat(self, heat: float) -> None:
-        """Widen all spikes by this factor from now on; 1 has them as the program says."""
-        self._heat = torch.full_like(self._heat, heat)
+    def heat(self, heat: Tensor | float) -> None:
+        """Widen all spikes by this factor, of each chain (chain,), from now on; 1 has them as the program says."""
+        self._heat = torch.ones_like(self._heat) * heat
 
     def logs(self, u: Position) -> dict[str, Tensor]:
         """Log density of every site, (chain, *batch)."""
@@ -200,6 +202,47 @@ class RecordedDensity:
 
         return self._replayed(("some", sites), terms, u)  # type: ignore[no-any-return]
 
+    def marginal_slope(self, rows: Block, u: Position, names: tuple[str, ...]) -> tuple[Tensor, Position]:
+        """Log density with quadratic rows integrated out, (chain,), and its gradient by the sites of these names.
+
+        See `collapsed.RowIntegral`; the integral is taken around zero, whatever the rows are.
+        """
+        row_total = self._total_of(rows)
+
+        def level(chosen: Position, u: Position, heat: Tensor) -> Tensor:
+            u = {**u, **chosen}
+            zero = torch.zeros_like(self.pack(rows, u))
+            at_zero = self.unpack(rows, zero, u)
+
+            def total(q: Tensor) -> Tensor:
+                return row_total(q, at_zero, heat)
+
+            value, back = vjp(total, zero)
+            gradient = back(torch.ones_like(value))[0]
+            precision = self._precision_of(total, zero)
+            root = torch.linalg.cholesky_ex(precision)[0]
+            half = torch.linalg.solve_triangular(root, gradient[..., None], upper=False)[..., 0]
+            integral = 0.5 * half.square().sum(-1) - root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+            constant = 0.5 * rows.size * math.log(2 * math.pi)
+            joint = sum_of(self._forward_graph(at_zero, heat)[0], self.layout.sites)
+            return joint + (integral + constant).sum(-1)
+
+        def both(u: Position, heat: Tensor) -> tuple[Tensor, Position]:
+            chosen = {name: u[name] for name in names}
+            value, back = vjp(lambda chosen: level(chosen, u, heat), chosen)
+            return value, back(torch.ones_like(value))[0]
+
+        return self._replayed(("marginal", names), both, u)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _precision_of(total: Graph, q: Tensor) -> Tensor:
+        """Negative Hessian (chain, element, D, D) of a sum over elements."""
+        _, back = vjp(grad(lambda q: total(q).sum()), q)
+        units = torch.eye(q.shape[-1], dtype=q.dtype, device=q.device)
+        rows = units[:, None, None, :].expand(-1, *q.shape[:2], -1)
+        hessian = vmap(lambda row: back(row)[0])(rows).movedim(0, -1)
+        return -0.5 * (hessian + hessian.mT)
+
     def slopes(self, u: Position) -> tuple[Tensor, Position]:
         """The joint and its gradient by every continuous site."""
 
@@ -239,8 +282,16 @@ class RecordedDensity:
         tensors = self._tensors if table is None else {**self._tensors, "x": self._tensors["x"][table]}
         return self.data.view(self.program.n_factors, tensors)
 
-    def _one(self, u: Position, tensors: Mapping[str, Tensor]) -> tuple[Position, dict[str, dict[str, Tensor]]]:
+    def _one(
+        self, u: Position, tensors: Mapping[str, Tensor], heat: Tensor
+    ) -> tuple[Position, dict[str, dict[str, Tensor]]]:
         """Log densities and edge terms of one chain."""
+        with widened_spikes(heat):
+            return self._densities(u, tensors)
+
+    def _densities(
+        self, u: Position, tensors: Mapping[str, Tensor]
+    ) -> tuple[Position, dict[str, dict[str, Tensor]]]:
         sites = self.layout.sites
         values = {n: v if (link := sites[n].link) is None else link(v) for n, v in u.items()}
         view = self.data.view(self.program.n_factors, tensors)
@@ -260,8 +311,7 @@ class RecordedDensity:
 
     def _recorded_program(self) -> Graph:
         def forward(u: Position, heat: Tensor) -> Any:
-            with widened_spikes(heat):
-                return vmap(self._one, in_dims=(0, self._in_dims))(u, self._tensors)
+            return vmap(self._one, in_dims=(0, self._in_dims, 0))(u, self._tensors, heat)
 
         # Checks of arguments look at their values, and were passed by `read_layout`.
         with default_dtype(torch.float64), pyro.validation_enabled(False), _explained():
@@ -312,10 +362,11 @@ class RecordedDensity:
             return Block(name, group, sites, sum(value[0, 0].numel() for value in elements))
 
         blocks = [block(site.name, "features", (site.name,)) for site in self.layout.edges]
-        if rows := tuple(site.name for site in self.layout.latent("rows")):
-            blocks.append(block("rows", "rows", rows))
         for group in ("features", GLOBAL):
             blocks += [block(site.name, group, (site.name,)) for site in self.layout.latent(group)]
+        # Last: where a start has factors of the data, noise that is still the prior's would overrule them.
+        if rows := tuple(site.name for site in self.layout.latent("rows")):
+            blocks.append(block("rows", "rows", rows))
         return {made.name: made for made in blocks}
 
     def _check_program(self) -> None:

@@ -7,7 +7,7 @@ proposals are tuned. What counts comes after.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ from torch import Tensor
 
 from .recorded import EdgeTerms, Position, RecordedDensity
 from .axes import AxisSampler
-from .blocks import BlockSampler, cholesky
+from .blocks import BlockSampler
+from .collapsed import CollapsedSampler, RowIntegral
 from .weights import GateSampler, WeightSampler, edge_prob
 
 __all__ = ["ProgramChains"]
@@ -23,7 +24,6 @@ __all__ = ["ProgramChains"]
 _CLIMB = 1 / 3  # of the warm-up
 _HEAT = 10.0  # of the spikes in the first sweep; they are as the program says after half of the climb
 _ROTATE_EVERY, _ROTATE_EVERY_LATER = 2, 5  # sweeps: while chains look for axes, and afterwards
-_MOST_LAPLACE = 100  # numbers of a row
 _SELDOM = 25  # sweeps, where rotations ask the data and were never taken
 
 
@@ -40,6 +40,8 @@ class ProgramChains:
     climbing : int, optional
         Sweeps at the begin of the warm-up that look for a mode; default a third. None where chains begin at
         draws of the posterior.
+    heated : sequence of bool, optional
+        Chains whose spikes begin wide; default all. One that begins at a mode has no need of it.
 
     Attributes
     ----------
@@ -48,7 +50,14 @@ class ProgramChains:
         By block.
     """
 
-    def __init__(self, density: RecordedDensity, u: Position, warm_up: int, climbing: int | None = None):
+    def __init__(
+        self,
+        density: RecordedDensity,
+        u: Position,
+        warm_up: int,
+        climbing: int | None = None,
+        heated: Sequence[bool] | None = None,
+    ):
         self.density, self.position, self.warm_up = density, dict(u), warm_up
         self.climbing = int(_CLIMB * warm_up) if climbing is None else climbing
         kinds = {site.name: site.kind for site in density.layout.edges}
@@ -56,6 +65,9 @@ class ProgramChains:
         self.samplers = {
             name: samplers[kinds.get(name, "")](density, block, self.position) for name, block in density.blocks.items()
         }
+        self.heated = torch.tensor([True] * density.n_chains if heated is None else list(heated))
+        self.integral = RowIntegral(density, self.samplers.get("rows"))  # type: ignore[arg-type]
+        self.collapsed = CollapsedSampler(density, self.integral, self.position)
         self.axes = AxisSampler(density, self.position)
         self.done = 0
 
@@ -64,14 +76,16 @@ class ProgramChains:
         climbs, adapts = self.done < self.climbing, self.done < self.warm_up
         if self.climbing:
             progress = min(1.0, 2 * self.done / max(1, self.climbing))
-            self.density.heat(_HEAT ** (1 - progress) if climbs else 1.0)
+            self.density.heat(torch.where(self.heated, _HEAT ** (1 - progress), 1.0) if climbs else 1.0)
         for sampler in self.samplers.values():
             self.position = sampler.ascend(self.position) if climbs else sampler.draw(self.position, adapts)
         if self.axes.useful:
             self._move_axes(climbs, adapts)
+        if self.collapsed.useful and not climbs:
+            self.position = self.collapsed.draw(self.position, adapts)
         self.done += 1
         if self.done == self.warm_up:
-            for sampler in self.samplers.values():
+            for sampler in (*self.samplers.values(), *([self.collapsed] if self.collapsed.useful else [])):
                 sampler.settle()
 
     def _move_axes(self, climbs: bool, adapts: bool) -> None:
@@ -93,13 +107,17 @@ class ProgramChains:
         """All that the next sweeps depend on, but for random numbers."""
         samplers = {name: sampler.state() for name, sampler in self.samplers.items()}
         axes = {name: getattr(self.axes, name) for name in ("acceptance", "step", "rotated")} if self.axes.useful else {}
-        return {"position": self.position, "done": self.done, "samplers": samplers, "axes": axes}
+        return {
+            "position": self.position, "done": self.done, "samplers": samplers, "axes": axes,
+            "collapsed": self.collapsed.state(),
+        }  # fmt: skip
 
     def load(self, saved: dict[str, Any]) -> None:
         """Go on from a state."""
         self.position, self.done = dict(saved["position"]), saved["done"]
         for name, sampler in self.samplers.items():
             sampler.load(saved["samplers"][name])
+        self.collapsed.load(saved["collapsed"])
         for name, value in saved["axes"].items():
             setattr(self.axes, name, value)
 
@@ -117,26 +135,5 @@ class ProgramChains:
         return seen
 
     def log_marginal(self) -> Tensor:
-        r"""Log density of all sites outside of the rows, latent rows integrated out by Laplace, (chain,).
-
-        With :math:`t_n` the terms of row n, g their gradient and P their negative Hessian at a point m,
-
-        .. math:: \log \int e^{t_n(z)} dz \approx t_n(m) + \tfrac12 g^\top P^{-1} g + \tfrac D2 \log 2\pi
-                  - \tfrac12 \log |P|,
-
-        exactly where rows are normal given the rest. The joint density itself compares nothing: a feature whose
-        noise vanishes has as much of it as one likes. Where rows have too many numbers for a Hessian it is the
-        joint nevertheless.
-        """
-        joint = self.density.joint(self.position)
-        sampler = self.samplers.get("rows")
-        if sampler is None or sampler.block.size > _MOST_LAPLACE:
-            return joint
-        at = self.density.pack(sampler.block, self.position)
-        centre = at if sampler.centre is None else sampler.centre
-        gradient, precision = self.density.curvature(sampler.block, centre, self.position)
-        root = cholesky(precision)
-        half = torch.linalg.solve_triangular(root, gradient[..., None], upper=False)[..., 0]
-        volume = 0.5 * sampler.block.size * math.log(2 * math.pi) - root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        integral = self.density.total(sampler.block, centre, self.position) + 0.5 * half.square().sum(-1) + volume
-        return joint + (integral - self.density.total(sampler.block, at, self.position)).sum(-1)
+        """Log density of all sites outside of the rows, (chain,): `RowIntegral.level`."""
+        return self.integral.level(self.position)

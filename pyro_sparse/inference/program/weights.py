@@ -25,7 +25,7 @@ from .blocks import accepted, is_quadratic
 
 __all__ = ["GateSampler", "WeightSampler", "edge_prob"]
 
-_AVERAGE = 0.05
+_AVERAGE = 0.02  # least weight of the newest sweep in running means
 _WANTED = 0.65  # acceptance, below which a sweep is over fewer factors at a time
 _PATIENCE = 20  # sweeps of the warm-up between two decisions
 _LEAST_PRECISION = 1e-8
@@ -51,7 +51,7 @@ class WeightSampler:
         self.families = density.families[block.name]
         self.is_exact = is_quadratic(density, block, u)
         self.centre: Tensor | None = None
-        self.acceptance, self.n_parts, self.since = 1.0, 1, 0
+        self.acceptance, self.n_parts, self.since, self.tuned = 1.0, 1, 0, 0
 
     @property
     def method(self) -> str:
@@ -88,7 +88,8 @@ class WeightSampler:
                 moved = torch.where(ok[..., None], moved, weight)
             weight = moved
         if adapts:
-            self.centre = self.centre + _AVERAGE * (weight - self.centre)
+            self.tuned += 1
+            self.centre = self.centre + max(_AVERAGE, 1 / self.tuned) * (weight - self.centre)
             self._adapt(weight.shape[-1])
         return self.density.unpack(self.block, weight, u)
 
@@ -103,7 +104,7 @@ class WeightSampler:
 
     def state(self) -> dict[str, Any]:
         """All that its next steps depend on."""
-        return {name: getattr(self, name) for name in ("centre", "acceptance", "n_parts", "since")}
+        return {name: getattr(self, name) for name in ("centre", "acceptance", "n_parts", "since", "tuned")}
 
     def load(self, saved: dict[str, Any]) -> None:
         """Go on from a state."""

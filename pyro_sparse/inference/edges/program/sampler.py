@@ -130,7 +130,7 @@ def program_edges(
         began = _loadings(fit, start)
         draws = run_program(
             density, start, fit.site, pivot=_scaled(fit, fit.weights[fit.best]), sweeps=sweeps, warm_up=warm_up,
-            num_draws=num_draws, time_budget=time_budget, progress=progress,
+            num_draws=num_draws, heated=turned, time_budget=time_budget, progress=progress,
         )  # fmt: skip
     level = draws.log_marginal.mean(1)
     pool = pool_chains(draws.prob, draws.prob_error, level, None, REACH)
@@ -147,6 +147,7 @@ def run_program(
     warm_up: int,
     num_draws: int,
     climbing: int | None = None,
+    heated: list[bool] | None = None,
     time_budget: float | None = None,
     progress: bool = False,
 ) -> ProgramDraws:
@@ -162,12 +163,12 @@ def run_program(
     pivot : ndarray (feature, factor) or (chain, feature, factor)
         Loadings that set order and signs of declared factors.
     sweeps, warm_up, num_draws : int
-    climbing : int, optional
+    climbing, heated
         Of `ProgramChains`.
     time_budget : float, optional
     progress : bool
     """
-    chains = ProgramChains(density, start, warm_up, climbing)
+    chains = ProgramChains(density, start, warm_up, climbing, heated)
     collected = _Collector(density, chains, site, pivot, num_draws)
     began, stopped_by = time.monotonic(), ""
     with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:

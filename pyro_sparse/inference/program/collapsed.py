@@ -1,0 +1,172 @@
+r"""The latent rows integrated out: what compares chains, and steps of one feature's numbers without its rows.
+
+Given everything else rows are independent, and the integral over each is Laplace's (exact where their terms are
+a quadratic): with :math:`t_n` the terms of row n, g their gradient and P their negative Hessian at a point m,
+
+.. math:: \log \int e^{t_n(z)} dz \approx t_n(m) + \tfrac12 g^\top P^{-1} g + \tfrac D2 \log 2\pi - \tfrac12 \log |P|.
+
+A feature whose noise is small holds the factors, and they hold it: drawn in turns, neither moves (a Heywood case
+lasts thousands of sweeps). Where the integral is exact, Hamiltonian steps of all other numbers at once are taken
+with the rows integrated out, and rows are drawn anew.
+
+References
+----------
+Liu (1994), The collapsed Gibbs sampler, JASA 89
+Neal (2011), MCMC using Hamiltonian dynamics, Handbook of Markov Chain Monte Carlo
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from pyro.ops.dual_averaging import DualAveraging
+from torch import Tensor
+
+from .blocks import BlockSampler, accepted, cholesky
+from .recorded import Position, RecordedDensity
+
+__all__ = ["CollapsedSampler", "RowIntegral"]
+
+_MOST_NUMBERS = 100  # of a row, up to which its Hessian is taken
+_LEAPS = 6
+_FIRST_STEP, _WANTED = 0.2, 0.75
+_FIRST_VARIANCE, _LEAST_VARIANCE = 1e-3, 1e-5
+
+
+class RowIntegral:
+    """Log density of a program with its latent rows integrated out.
+
+    Parameters
+    ----------
+    density : RecordedDensity
+    rows : BlockSampler or None
+        Of the rows, if there are latent ones.
+    """
+
+    def __init__(self, density: RecordedDensity, rows: BlockSampler | None):
+        self.density = density
+        self.rows = None if rows is None or rows.block.size > _MOST_NUMBERS else rows
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether there are latent rows and the integral over them has a closed form."""
+        return self.rows is not None and self.rows.method == "exact"
+
+    def level(self, u: Position) -> Tensor:
+        """Log density of all sites outside of the rows, (chain,).
+
+        The joint density would compare nothing: a feature whose noise vanishes has as much of it as one likes.
+        Where rows have too many numbers for a Hessian it is the joint nevertheless.
+        """
+        return self.integrated(u)[0]
+
+    def integrated(self, u: Position) -> tuple[Tensor, Tensor, Tensor]:
+        """The level, and mean (chain, row, number) and Cholesky factors of the precision of the rows."""
+        joint = self.density.joint(u)
+        if self.rows is None:
+            empty = joint.new_zeros(0)
+            return joint, empty, empty
+        block = self.rows.block
+        at = self.density.pack(block, u)
+        centre = at if self.rows.centre is None else self.rows.centre
+        gradient, precision = self.density.curvature(block, centre, u)
+        root = cholesky(precision)
+        half = torch.linalg.solve_triangular(root, gradient[..., None], upper=False)
+        volume = 0.5 * block.size * math.log(2 * math.pi) - root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        integral = self.density.total(block, centre, u) + 0.5 * half[..., 0].square().sum(-1) + volume
+        mean = centre + torch.linalg.solve_triangular(root.mT, half, upper=True)[..., 0]
+        return joint + (integral - self.density.total(block, at, u)).sum(-1), mean, root
+
+
+class CollapsedSampler:
+    """Hamiltonian steps of all sites outside of the rows, the rows integrated out.
+
+    Parameters
+    ----------
+    density : RecordedDensity
+    integral : RowIntegral
+    u : dict of Tensor
+
+    Attributes
+    ----------
+    useful : bool
+        Whether the integral is exact and edges are weights without a point mass.
+    acceptance : float
+    """
+
+    def __init__(self, density: RecordedDensity, integral: RowIntegral, u: Position):
+        self.density, self.integral, self.acceptance = density, integral, 0.8
+        points = any("point" in pair for pair in density.families.values())
+        has_gates = any(site.kind == "gates" for site in density.layout.edges)
+        self.useful = integral.is_exact and not has_gates and not points
+        rows = {site.name for site in density.layout.latent("rows")}
+        self.names = sorted(u.keys() - rows)
+        self.tuner = DualAveraging(prox_center=math.log(_FIRST_STEP), gamma=0.1)
+        self.step_size, self.tuned = _FIRST_STEP, 0
+        self.mean: Tensor | None = None
+        self.square: Tensor | None = None
+
+    def draw(self, u: Position, adapts: bool) -> Position:
+        """A step that leaves the posterior invariant."""
+        flat = self._flat(u)
+        if adapts:
+            self._learn_scales(flat)
+        assert self.mean is not None and self.square is not None
+        scale = (self.square - self.mean**2).clamp(min=_LEAST_VARIANCE).sqrt()
+        size = self.step_size * (0.7 + 0.6 * torch.rand(()).item())
+        before, slope = self._slope(u, flat)
+        momentum = torch.randn_like(flat)
+        energy = before - 0.5 * momentum.square().sum(-1)
+        moved = flat
+        for _ in range(_LEAPS):
+            momentum = momentum + 0.5 * size * scale * slope
+            moved = moved + size * scale * momentum
+            level, slope = self._slope(u, moved)
+            momentum = momentum + 0.5 * size * scale * slope
+        log_ratio = level - 0.5 * momentum.square().sum(-1) - energy
+        ok, rate = accepted(log_ratio)
+        self.acceptance += 0.02 * (rate.mean().item() - self.acceptance)
+        if adapts:
+            self.tuner.step(_WANTED - rate.mean().item())
+            self.step_size = math.exp(self.tuner.get_state()[0])
+        u = self._position(u, torch.where(ok[:, None], moved, flat))
+        assert self.integral.rows is not None
+        _, mean, root = self.integral.integrated(u)
+        noise = torch.linalg.solve_triangular(root.mT, torch.randn_like(mean)[..., None], upper=True)[..., 0]
+        return self.density.unpack(self.integral.rows.block, mean + noise, u)
+
+    def settle(self) -> None:
+        """End of the warm-up: the step size is the average of its tuning."""
+        self.step_size = math.exp(self.tuner.get_state()[1])
+
+    def _slope(self, u: Position, flat: Tensor) -> tuple[Tensor, Tensor]:
+        level, gradient = self.density.marginal_slope(self.integral.rows.block, self._position(u, flat), tuple(self.names))
+        return level, self._flat(gradient).nan_to_num(0.0)
+
+    def _flat(self, u: Position) -> Tensor:
+        return torch.cat([u[name].reshape(self.density.n_chains, -1) for name in self.names], -1)
+
+    def _position(self, u: Position, flat: Tensor) -> Position:
+        split = flat.split([u[name][0].numel() for name in self.names], -1)
+        return {**u, **{n: part.reshape(u[n].shape) for n, part in zip(self.names, split, strict=True)}}
+
+    def _learn_scales(self, flat: Tensor) -> None:
+        """Running moments of every number, over sweeps and, of what differs in sign between chains, sizes."""
+        self.tuned += 1
+        gain = max(0.01, 1 / self.tuned)
+        before = (flat, flat**2 + _FIRST_VARIANCE) if self.mean is None else (self.mean, self.square)
+        self.mean = before[0] + gain * (flat - before[0])
+        self.square = before[1] + gain * (flat**2 - before[1])
+
+    def state(self) -> dict[str, Any]:
+        """All that its next steps depend on."""
+        names = ("acceptance", "step_size", "tuned", "mean", "square")
+        return {**{name: getattr(self, name) for name in names}, "tuner": dict(vars(self.tuner))}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Go on from a state."""
+        vars(self.tuner).update(saved["tuner"])
+        for name in saved.keys() - {"tuner"}:
+            setattr(self, name, saved[name])
