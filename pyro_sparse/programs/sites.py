@@ -179,10 +179,15 @@ def sample(
 
 
 def _component(name: str, distribution: dist.TorchDistribution) -> Component:
-    """A slab or a spike, its numbers (feature, factor) with the plate of rows where there are particles."""
+    """A slab or a spike, its numbers (feature, factor) with the plate of rows where there are particles.
+
+    At least of the default precision: chains run in double, and it may have been made outside of the program.
+    """
     component = as_component(name, distribution)
-    df = _with_plates(component.df, 1) if isinstance(component.df, Tensor) else component.df
-    return component._replace(scale=_with_plates(component.scale, 1), df=df)
+    scale, df = component.scale, component.df
+    real = torch.promote_types(scale.dtype, torch.get_default_dtype())
+    df = _with_plates(df.to(real), 1) if isinstance(df, Tensor) else df
+    return component._replace(scale=_with_plates(scale.to(real), 1), df=df)
 
 
 def _with_plates(value: Tensor, n_events: int) -> Tensor:

@@ -30,7 +30,7 @@ from .recorded import Position, RecordedDensity
 __all__ = ["CollapsedSampler", "RowIntegral"]
 
 _MOST_NUMBERS = 100  # of a row, up to which its Hessian is taken
-_LEAPS = 6
+_LEAPS = 10
 _FIRST_STEP, _WANTED = 0.2, 0.75
 _FIRST_VARIANCE, _LEAST_VARIANCE = 1e-3, 1e-5
 

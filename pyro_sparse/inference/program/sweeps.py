@@ -24,6 +24,7 @@ __all__ = ["ProgramChains"]
 _CLIMB = 1 / 3  # of the warm-up
 _HEAT = 10.0  # of the spikes in the first sweep; they are as the program says after half of the climb
 _ROTATE_EVERY, _ROTATE_EVERY_LATER = 2, 5  # sweeps: while chains look for axes, and afterwards
+_COLLAPSED_EVERY = 4  # sweeps between two steps with the rows integrated out
 _SELDOM = 25  # sweeps, where rotations ask the data and were never taken
 
 
@@ -81,7 +82,7 @@ class ProgramChains:
             self.position = sampler.ascend(self.position) if climbs else sampler.draw(self.position, adapts)
         if self.axes.useful:
             self._move_axes(climbs, adapts)
-        if self.collapsed.useful and not climbs:
+        if self.collapsed.useful and not climbs and self.done % _COLLAPSED_EVERY == 0:
             self.position = self.collapsed.draw(self.position, adapts)
         self.done += 1
         if self.done == self.warm_up:

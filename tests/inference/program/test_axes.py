@@ -1,0 +1,253 @@
+"""Rotations and linear maps of the factors' axis: what they leave alone, and the joint they leave invariant."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from scipy import special, stats
+
+from pyro_sparse.inference.program import axes
+from pyro_sparse.inference.program.axes import AxisSampler
+from pyro_sparse.inference.program.recorded import RecordedDensity
+from pyro_sparse.programs import Program, edges, factors
+from tests._programs import FACTORS, FEATURES, ROWS, case, table
+from tests.inference.program._long_runs import check
+
+SLAB, SPIKE, ODDS = 1.0, 0.1, -0.5
+CHAINS = 400
+
+
+def program_of(mean=lambda z, W: z @ W.mT, centre=0.0, noise=1.0, spike=None):
+    """Factors around a centre, spike and slab, and normal cells."""
+
+    def program(d):
+        with d.features:
+            narrow = dist.Normal(0.0, SPIKE) if spike is None else spike
+            W = edges("W", log_odds=ODDS, slab=dist.Normal(0.0, SLAB), spike=narrow, to=d.factors)
+        with d.rows:
+            z = factors("z", dist.Normal(torch.full((d.n_factors,), centre), 1.0))
+        with d.rows, d.features:
+            pyro.sample("x", dist.Normal(mean(z, W), noise).mask(d.seen), obs=d.x)
+
+    return program
+
+
+def nothing(z, W):
+    """Cells that know of neither: what is left is the prior."""
+    return torch.zeros(ROWS, FEATURES, dtype=z.dtype) + 0 * z[..., :1]
+
+
+def bent(z, W):
+    """Neither turns nor signs leave it alone."""
+    return torch.relu(z) @ W.mT
+
+
+@functools.cache
+def recorded(name):
+    return RecordedDensity(*case(name), 3)
+
+
+def sampler_of(program, n_factors=FACTORS, chains=2):
+    density = RecordedDensity(Program(program, n_factors), table(), chains)
+    return AxisSampler(density, density.start), density
+
+
+# ---- what they touch -----------------------------------------------------------------------------------------
+def test_a_rotation_of_a_linear_decoder_asks_only_the_density_of_the_weights():
+    for name in ("linear", "grouped"):
+        sampler = AxisSampler(recorded(name), recorded(name).start)
+        assert sampler.useful and not sampler.asks_data
+        assert sampler.of_rotations == ("W",)  # normal factors have no axes of their own
+    assert set(sampler.of_maps) == {"B", "W", "z"} and set(sampler.scores) == {"B", "z"}
+    assert sampler.excess == ROWS + 1 - FEATURES  # a dose is a row of B
+
+
+def test_a_rotation_of_a_bent_decoder_asks_the_data():
+    sampler, _ = sampler_of(program_of(bent))
+    assert sampler.asks_data and set(sampler.of_rotations) == {"W", "x"}
+
+
+def test_where_there_is_nothing_to_move_it_says_so():
+    assert not AxisSampler(recorded("gated"), recorded("gated").start).useful
+    assert not sampler_of(program_of(spike=dist.Delta(torch.tensor(0.0))))[0].useful
+    alone, _ = sampler_of(program_of(), n_factors=1)
+    assert alone.useful and alone.of_rotations == ()
+
+
+def test_moves_leave_the_linear_predictor_alone():
+    density = recorded("grouped")
+    sampler, u = AxisSampler(density, density.start), density.start
+    torch.manual_seed(0)
+    sampler.step = 0.02
+    turned, transform = sampler.rotate(u)
+    stretched = sampler.stretch(u, adapts=False)
+    dose = torch.as_tensor(case("grouped")[1].rows["dose"])
+    for moved in (turned, stretched):
+        assert not torch.allclose(moved["W"], u["W"])
+        predictor, before = (v["z"].squeeze(-2) @ v["W"].mT for v in (moved, u))
+        torch.testing.assert_close(predictor, before)
+        torch.testing.assert_close(dose @ moved["B"] @ moved["W"].mT, dose @ u["B"] @ u["W"].mT)
+        assert torch.equal(moved["rate"], u["rate"])
+    torch.testing.assert_close(u["W"] @ transform, turned["W"])
+    torch.testing.assert_close(transform @ transform.mT, torch.eye(2, dtype=transform.dtype).expand(3, 2, 2))
+
+
+def test_points_of_approximation_turn_with_the_state():
+    density = recorded("grouped")
+    sampler, u = AxisSampler(density, density.start), density.start
+    torch.manual_seed(1)
+    _, transform = sampler.rotate(u)
+    block = density.blocks["W"]
+    centre = density.pack(block, u) + 1
+    torch.testing.assert_close(sampler.turned(block, centre, u, transform), centre @ transform)
+    rows = density.blocks["rows"]
+    centre = density.pack(rows, u) - 1
+    torch.testing.assert_close(sampler.turned(rows, centre, u, transform), centre @ transform)
+    block = density.blocks["rate"]
+    centre = density.pack(block, u)
+    assert sampler.turned(block, centre, u, transform) is centre
+
+
+def test_steps_are_tuned_only_while_they_may_be():
+    density = recorded("linear")
+    sampler, u = AxisSampler(density, density.start), density.start
+    sampler.stretch(u, adapts=False)
+    assert sampler.step == axes._FIRST_STEP
+    for _ in range(300):
+        u = sampler.stretch(u, adapts=True)
+    assert sampler.step != axes._FIRST_STEP
+    assert 0.1 < sampler.acceptance < 0.6
+
+
+CENTRE = 0.3
+
+
+def level_of(angles, z, w):
+    """Log density of factors around a centre and weights turned by each angle, by SciPy."""
+    rate, level = special.expit(ODDS), []
+    for angle in angles:
+        turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        turned = w @ turn
+        mixture = rate * stats.norm.pdf(turned, 0, SLAB) + (1 - rate) * stats.norm.pdf(turned, 0, SPIKE)
+        level.append(np.log(mixture).sum() + stats.norm.logpdf(z @ turn, CENTRE).sum())
+    return np.array(level)
+
+
+def in_one_place(chains):
+    """Factors around a centre, all chains at one draw of the prior, and this draw's factors and weights."""
+    sampler, density = sampler_of(program_of(nothing, centre=CENTRE), chains=chains)
+    u = {name: value[:1].expand_as(value).clone() for name, value in density.start.items()}
+    return sampler, u, (u["z"][0, :, 0].numpy(), u["W"][0].numpy())
+
+
+def angle_of(transform):
+    return torch.atan2(transform[:, 1, 0], transform[:, 0, 0]).numpy()
+
+
+def test_angles_are_drawn_from_the_joint_density(monkeypatch):
+    """A turn of (j, i) is one of (i, j) backwards."""
+    monkeypatch.setattr(axes, "_ANGLES", (5, 6))
+    sampler, u, place = in_one_place(3)
+    level, wanted = level_of(np.pi * np.arange(-4, 5) / 5, *place), np.zeros(9)
+    wanted[4:] += special.softmax(level[4:]) / 2
+    wanted[:5] += special.softmax(level[:5]) / 2
+    torch.manual_seed(0)
+    chosen = np.round(np.concatenate([angle_of(sampler.rotate(u)[1]) for _ in range(400)]) * 5 / np.pi, 6)
+    share = np.array([(chosen == j).mean() for j in range(-4, 5)])
+    assert share.sum() == 1
+    np.testing.assert_allclose(share, wanted, atol=0.06)
+
+
+@pytest.mark.xfail(
+    reason="angles are of half a circle, which is no group: right only where the joint is the same at -z and -W",
+    strict=True,
+)
+def test_rotations_visit_their_orbit_by_the_joint_density(monkeypatch):
+    """Of six angles: twelve places, or six if they go round the whole circle."""
+    monkeypatch.setattr(axes, "_ANGLES", (6, 7))
+    sampler, u, place = in_one_place(50)
+    total, visits = torch.eye(2, dtype=torch.float64).expand(50, 2, 2), []
+    torch.manual_seed(0)
+    for move in range(160):
+        u, transform = sampler.rotate(u)
+        total = total @ transform
+        if move >= 10:
+            visits.append(np.round(angle_of(total) * 6 / np.pi).astype(int) % 12)
+    share = np.bincount(np.concatenate(visits), minlength=12) / (50 * 150)
+    places = np.arange(12) if share[1::2].any() else np.arange(0, 12, 2)
+    wanted = np.zeros(12)
+    wanted[places] = special.softmax(level_of(places * np.pi / 6, *place))
+    assert np.abs(share - wanted).sum() / 2 < 0.04, (share, wanted)
+
+
+# ---- what they leave invariant -------------------------------------------------------------------------------
+def looked_at(u):
+    """Moments of weights and factors, of each chain, (chain, moment)."""
+    w, z = u["W"].flatten(1), u["z"].flatten(1)
+    seen = [w.abs().mean(1), (w**2).mean(1), (w.abs() < 0.2).double().mean(1), z.mean(1), (z**2).mean(1)]
+    return torch.stack([*seen, (z**4).mean(1)], 1).numpy()
+
+
+def of_prior(centre=0.0):
+    """The same of the prior, in closed form."""
+    rate = special.expit(ODDS)
+    small = [stats.norm(0, s).cdf(0.2) - stats.norm(0, s).cdf(-0.2) for s in (SLAB, SPIKE)]
+    mean = np.sqrt(2 / np.pi) * (rate * SLAB + (1 - rate) * SPIKE)
+    square, near = rate * SLAB**2 + (1 - rate) * SPIKE**2, rate * small[0] + (1 - rate) * small[1]
+    return [mean, square, near, centre, 1 + centre**2, 3 + 6 * centre**2 + centre**4]
+
+
+def moved(program, centre, moves, n_rotations, n_maps, tables=None, step=0.3):
+    """Draws from the prior after so many moves."""
+    density = RecordedDensity(Program(program, FACTORS), table(), CHAINS, tables=tables)
+    sampler, u = AxisSampler(density, density.start), density.start
+    check(looked_at(u), of_prior(centre), most=1.0)
+    torch.manual_seed(7)
+    sampler.step = step
+    for _ in range(moves):
+        for _ in range(n_rotations):
+            u, _ = sampler.rotate(u)
+        for _ in range(n_maps):
+            u = sampler.stretch(u, adapts=False)
+    assert (u["W"] - density.start["W"]).abs().mean() > 0.1
+    return u, sampler
+
+
+@pytest.mark.parametrize(("n_rotations", "n_maps"), [(1, 0), (0, 4)])
+def test_draws_from_the_prior_stay_such(n_rotations, n_maps):
+    u, _ = moved(program_of(nothing), 0.0, 25, n_rotations, n_maps)
+    check(looked_at(u), of_prior(), most=0.5)
+
+
+def test_small_maps_leave_a_prior_around_another_centre_alone():
+    u, _ = moved(program_of(nothing, centre=1.5), 1.5, 25, 0, 4)
+    check(looked_at(u), of_prior(1.5), most=1.0)
+
+
+def simulated(mean, noise):
+    """A table of each chain from its own draw of the prior, with which that draw is one of the posterior."""
+    density = RecordedDensity(Program(program_of(mean, noise=noise), FACTORS), table(), CHAINS)
+    torch.manual_seed(9)
+    expected = torch.stack([mean(z[:, 0], w) for z, w in zip(density.start["z"], density.start["W"], strict=True)])
+    return (expected + noise * torch.randn_like(expected)).numpy()
+
+
+def linear(z, W):
+    return z @ W.mT
+
+
+def curved(z, W):
+    return torch.tanh(z) @ W.mT
+
+
+@pytest.mark.parametrize("mean", [linear, curved])
+def test_draws_of_posteriors_stay_such(mean):
+    """Averaged over tables drawn from the program the posterior is the prior."""
+    program = program_of(mean, noise=0.7)
+    u, _ = moved(program, 0.0, 20, 1, 4, simulated(mean, 0.7), step=0.15)
+    check(looked_at(u), of_prior(), most=0.5)

@@ -1,0 +1,260 @@
+"""Kernels of edges and gates in the long run, against enumeration in closed form and quadrature."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from scipy import integrate, special, stats
+
+from pyro_sparse.inference.program.recorded import EdgeTerms
+from pyro_sparse.inference.program.weights import GateSampler, WeightSampler, edge_prob
+from pyro_sparse.programs import gates
+from tests.inference.program._long_runs import check, double, of_copies, of_weights, on_grid, run
+
+rng = np.random.default_rng(2)
+Z = rng.standard_normal((8, 2)) @ np.array([[1.0, 0.5], [0.0, 0.9]])
+X = Z @ np.array([0.5, 0.25]) + 0.8 * rng.standard_normal(8)
+NOISE = 0.8
+ODDS = np.array([-0.6, 0.4])
+LAWS = {
+    "normal": (lambda s: dist.Normal(0.0, s), lambda s: stats.norm(0, s).logpdf),
+    "laplace": (lambda s: dist.Laplace(0.0, s), lambda s: stats.laplace(0, s).logpdf),
+    "student": (lambda s: dist.StudentT(3.0, 0.0, s), lambda s: stats.t(3, 0, s).logpdf),
+}
+
+
+def gaussian(mean):
+    return dist.Normal(mean, NOISE)
+
+
+def gaussian_log(w1, w2):
+    mean = Z[:, 0, None, None] * w1 + Z[:, 1, None, None] * w2
+    return stats.norm.logpdf(X[:, None, None], mean, NOISE).sum(0)
+
+
+def sampler_of(slab, spike, cells=gaussian, x=X, z=Z, odds=ODDS, **options):
+    program = of_weights(slab, spike, torch.as_tensor(odds), cells)
+    density = of_copies(x, z, program, z.shape[1], **options)
+    torch.manual_seed(11)
+    return WeightSampler(density, density.blocks["W"], density.start), density
+
+
+def look(density):
+    """(chain, feature, 3, factor): edge, weight, its square."""
+
+    def seen(u):
+        probability = edge_prob(u["W"], density.edges(u)["W"], density.families["W"])
+        return torch.stack([probability, u["W"], u["W"] ** 2], 2)
+
+    return seen
+
+
+def enumerated(slab, spike):
+    """The four graphs of two normal weights of variances slab or spike: P(edge), mean, second moment."""
+    log_evidence, moments = [], []
+    for graph in itertools.product((0, 1), repeat=2):
+        variance = np.where(graph, slab**2, spike**2)
+        cover = NOISE**2 * np.eye(len(X)) + Z @ np.diag(variance) @ Z.T
+        prior = np.where(graph, ODDS, 0) - np.log1p(np.exp(ODDS))
+        log_evidence.append(stats.multivariate_normal(np.zeros(len(X)), cover).logpdf(X) + prior.sum())
+        gain = np.diag(variance) @ Z.T @ np.linalg.inv(cover)
+        mean, left = gain @ X, np.diag(variance) - gain @ Z @ np.diag(variance)
+        moments.append([np.array(graph, float), mean, mean**2 + np.diag(left)])
+    weight = special.softmax(log_evidence)
+    return np.einsum("g,gmk->mk", weight, np.array(moments))
+
+
+def test_normal_weights_agree_with_the_evidence_of_all_graphs():
+    sampler, density = sampler_of(dist.Normal(0.0, 1.0), dist.Normal(0.0, 0.1))
+    assert sampler.method == "exact"
+    wanted = enumerated(1.0, 0.1)
+    assert 0.2 < wanted[0].min() and wanted[0].max() < 0.9  # neither is sure
+    check(run(sampler, density.start, 150, 20, look(density)), wanted)
+
+
+POINT = "a point mass is recorded as a narrow normal (see test_recorded), and every weight counts as an edge"
+
+
+@pytest.mark.xfail(reason=POINT, strict=True)
+def test_weights_of_a_point_spike_agree_with_the_evidence_of_all_graphs():
+    sampler, density = sampler_of(dist.Normal(0.0, 1.0), dist.Delta(torch.tensor(0.0)))
+    check(run(sampler, density.start, 150, 20, look(density)), enumerated(1.0, 0.0))
+
+
+def test_the_grid_of_the_next_tests_agrees_with_the_evidence_of_all_graphs():
+    normal = LAWS["normal"][1]
+    np.testing.assert_allclose(on_grid(gaussian_log, normal(1.0), normal(0.1), ODDS), enumerated(1.0, 0.1), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("slab", "spike"), [("laplace", "laplace"), ("student", "normal"), ("student", "student"), ("normal", "laplace")]
+)
+def test_scale_mixtures_agree_with_quadrature(slab, spike):
+    """Laplace and Student weights are normal with variances that are drawn."""
+    sampler, density = sampler_of(LAWS[slab][0](0.8), LAWS[spike][0](0.1))
+    assert sampler.is_exact  # the likelihood is a quadratic; the densities of the weights need not be
+    wanted = on_grid(gaussian_log, LAWS[slab][1](0.8), LAWS[spike][1](0.1), ODDS)
+    check(run(sampler, density.start, 250, 20, look(density)), wanted)
+
+
+# ---- likelihoods that are no quadratic -------------------------------------------------------------------------
+MORE_Z = rng.standard_normal((24, 2)) @ np.array([[1.0, 0.5], [0.0, 0.9]])
+BITS = (rng.random(24) < special.expit(MORE_Z @ [0.9, 0.3])).astype(float)
+
+
+def bernoulli(mean):
+    return dist.Bernoulli(logits=mean)
+
+
+def bernoulli_log(w1, w2):
+    logits = MORE_Z[:, 0, None, None] * w1 + MORE_Z[:, 1, None, None] * w2
+    return -np.logaddexp(0, np.where(BITS[:, None, None] > 0, -logits, logits)).sum(0)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("slab", ["normal", "laplace"])
+def test_weights_of_bits_agree_with_quadrature(slab, parts):
+    """All factors in one proposal, or one factor at a time."""
+    sampler, density = sampler_of(LAWS[slab][0](1.0), LAWS["normal"][0](0.15), bernoulli, x=BITS, z=MORE_Z)
+    assert sampler.method == "surrogate in 1 part(s)"
+    sampler.n_parts = parts
+    wanted = on_grid(bernoulli_log, LAWS[slab][1](1.0), LAWS["normal"][1](0.15), ODDS, largest=20.0)
+    start = {"W": 0.2 * density.start["W"]}
+    check(run(sampler, start, 200, 40, look(density)), wanted, most=0.02 if slab == "normal" else 0.05)
+    assert sampler.n_parts == parts and 0.5 < sampler.acceptance < 1
+
+
+@pytest.mark.xfail(
+    reason="the sweep lifts a negative curvature to 1e-8, the quadratic of the Metropolis ratio has it as it is",
+    strict=True,
+)
+def test_weights_under_a_likelihood_of_two_modes_agree_with_quadrature():
+    """Between the modes, where the running mean comes to be, the likelihood curves upwards."""
+    x = np.array([1.2, 1.2, -1.2, -1.2])
+
+    def cells(mean):
+        return dist.StudentT(3.0, mean, 0.5)
+
+    sampler, density = sampler_of(
+        dist.Normal(0.0, 1.0), dist.Normal(0.0, 0.3), cells, x=x, z=np.ones((4, 1)), odds=np.array([0.5])
+    )
+    sampler.centre = torch.zeros_like(density.start["W"])
+    w = np.linspace(-8, 8, 4001)
+    rate = special.expit(0.5)
+    there, absent = rate * stats.norm.pdf(w), (1 - rate) * stats.norm.pdf(w, 0, 0.3)
+    p = (there + absent) * np.exp(stats.t.logpdf(x[:, None] - w, 3, 0, 0.5).sum(0))
+    p /= integrate.simpson(p, x=w)
+    wanted = [integrate.simpson(p * value, x=w) for value in (there / (there + absent), w, w**2)]
+    means = run(sampler, density.start, 200, 0, look(density))
+    check(means[..., 0], wanted)
+
+
+def test_more_factors_at_a_time_are_tried_before_fewer():
+    sampler, density = sampler_of(dist.Normal(0.0, 1.0), dist.Normal(0.0, 0.1), bernoulli, x=BITS, z=MORE_Z, copies=2)
+    u, sampler.acceptance = density.start, 0.1
+    for _ in range(20):
+        sampler.acceptance = min(sampler.acceptance, 0.1)
+        u = sampler.draw(u, adapts=True)
+    assert sampler.n_parts == 2 and sampler.method == "surrogate in 2 part(s)"
+
+
+def test_the_first_sweeps_find_the_weights_that_the_data_ask_for():
+    z = np.random.default_rng(0).standard_normal((60, 2))
+    sampler, density = sampler_of(
+        dist.Normal(0.0, 1.0), dist.Normal(0.0, 0.05), x=z @ [1.5, 0.0], z=z, copies=5
+    )
+    u = density.start
+    for _ in range(10):
+        u = sampler.ascend(u)
+    assert (u["W"][..., 0] - 1.5).abs().max() < 0.6 and u["W"][..., 1].abs().max() < 0.5
+
+
+@pytest.mark.parametrize("cells", [gaussian, bernoulli])
+def test_a_weight_sampler_goes_on_from_its_state(cells):
+    x, z = (X, Z) if cells is gaussian else (BITS, MORE_Z)
+    one, density = sampler_of(dist.Laplace(0.0, 1.0), dist.Normal(0.0, 0.1), cells, x=x, z=z, copies=3)
+    u = density.start
+    for _ in range(5):
+        u = one.draw(u, adapts=True)
+    two = WeightSampler(density, density.blocks["W"], density.start)
+    two.load(one.state())
+    drawn = []
+    for sampler in (one, two):
+        torch.manual_seed(0)
+        drawn.append(sampler.draw(u, adapts=True)["W"])
+    assert torch.equal(*drawn) and not torch.equal(drawn[0], u["W"])
+
+
+def test_edge_probabilities_by_scipy():
+    weight = double([[[0.0, 0.05, -0.4, 3.0]]])
+    odds, slab, spike = -0.3, 0.9, 0.08
+    like = torch.ones_like(weight)
+    terms = EdgeTerms(odds * like, slab * like, spike * like, 3.0 * like, 3.0 * like)
+    w = weight.numpy()
+    for families in itertools.product(LAWS, LAWS):
+        log_ratio = odds + LAWS[families[0]][1](slab)(w) - LAWS[families[1]][1](spike)(w)
+        np.testing.assert_allclose(edge_prob(weight, terms, families), special.expit(log_ratio), rtol=1e-9)
+    np.testing.assert_array_equal(edge_prob(weight, terms, ("normal", "point")), w != 0)
+
+
+# ---- gates -----------------------------------------------------------------------------------------------------
+SLOPES = np.array([0.6, -0.5])
+
+
+def gated(cells, odds, permitted=None):
+    def program(d):
+        with d.features:
+            g = gates("g", log_odds=torch.as_tensor(odds), to=d.factors, permitted=permitted)
+        with d.rows, d.features:
+            pyro.sample("x", cells((d.known * torch.as_tensor(SLOPES)) @ g.mT), obs=d.x)
+
+    return program
+
+
+def log_of_graph(graph, x, is_bits):
+    mean = ((MORE_Z if is_bits else Z) * SLOPES) @ np.array(graph, float)
+    return stats.bernoulli.logpmf(x, special.expit(mean)).sum() if is_bits else stats.norm.logpdf(x, mean, NOISE).sum()
+
+
+@pytest.mark.parametrize("is_bits", [False, True])
+def test_gates_agree_with_enumeration(is_bits):
+    x, z, cells = (BITS, MORE_Z, bernoulli) if is_bits else (X, Z, gaussian)
+    graphs = list(itertools.product((0, 1), repeat=2))
+    weight = special.softmax([log_of_graph(g, x, is_bits) + ODDS @ g for g in graphs])
+    wanted = weight @ np.array(graphs)
+    density = of_copies(x, z, gated(cells, ODDS), 2)
+    torch.manual_seed(3)
+    sampler = GateSampler(density, density.blocks["g"], density.start)
+
+    def seen(u):
+        both = u["g"][..., 0] * u["g"][..., 1]
+        return torch.cat([u["g"], sampler.prob, both[..., None]], -1)
+
+    means = run(sampler, density.start, 150, 10, seen)
+    check(means, [*wanted, *wanted, weight[-1]])
+    assert (means[:, 2:4].std(0) < means[:, :2].std(0)).all()  # probabilities vary less than gates
+
+
+def test_gates_that_are_not_permitted_have_no_probability():
+    permitted = torch.tensor([True, False])
+    density = of_copies(X, Z, gated(gaussian, np.array([0.0, 2.0]), permitted), 2, copies=3)
+    sampler = GateSampler(density, density.blocks["g"], density.start)
+    u = density.start
+    for _ in range(5):
+        u = sampler.draw(u, adapts=False)
+        assert sampler.prob[..., 1].max() < 1e-9 and u["g"][..., 1].max() == 0
+    odds = log_of_graph((1, 0), X, False) - log_of_graph((0, 0), X, False)
+    np.testing.assert_allclose(sampler.prob[..., 0], special.expit(odds), rtol=1e-9)
+
+
+def test_a_gate_sampler_goes_on_from_its_state():
+    density = of_copies(X, Z, gated(gaussian, ODDS), 2, copies=3)
+    one, two = (GateSampler(density, density.blocks["g"], density.start) for _ in range(2))
+    one.ascend(density.start)
+    two.load(one.state())
+    assert torch.equal(one.prob, two.prob) and (one.method, one.acceptance) == ("gibbs", 1.0)
