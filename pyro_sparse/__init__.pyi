@@ -27,10 +27,11 @@ from .pages.of_table import report
 from .posterior.draws import graph_draws
 from .posterior.salience import salient_edges
 from .posterior.tables import edge_prob, summary
-from .programs import Data, Program, edges, factors, gates, sample
+from .programs import Data, DataView, Program, edges, factors, gates, sample
 
 __all__ = [
     "Data",
+    "DataView",
     "MultiTaskSparseRegressor",
     "Program",
     "SparseFactorModel",

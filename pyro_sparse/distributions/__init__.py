@@ -7,6 +7,7 @@ from .edge_weights import EdgeWeights
 from .full_normal import FullNormal
 from .gauss_markov import GaussMarkov
 from .horseshoe import Horseshoe, RegularisedHorseshoe
+from .ordered_logistic import OrderedLogistic
 from .relaxed_edges import RelaxedEdges
 from .spike_slab import SpikeSlab
 from .spike_slab_lasso import SpikeSlabLasso
@@ -19,6 +20,7 @@ __all__ = [
     "FullNormal",
     "GaussMarkov",
     "Horseshoe",
+    "OrderedLogistic",
     "RegularisedHorseshoe",
     "RelaxedEdges",
     "SpikeSlab",

@@ -229,7 +229,9 @@ def _values(
         raise ValueError(f"{where}: has {len(array) if array.ndim else 1} entries, wanted {len(index)}")
     if array.dtype.kind not in "biuf":
         if array.ndim > 1:
-            raise ValueError(f"{where}: has labels of shape {array.shape}, wanted ({len(index)},); give each column a name")
+            raise ValueError(
+                f"{where}: has labels of shape {array.shape}, wanted ({len(index)},); give each column a name"
+            )
         codes, levels = in_order(value)
         if (codes < 0).any():
             raise ValueError(f"{where}: entry {int(np.flatnonzero(codes < 0)[0])} is missing; wanted a label")

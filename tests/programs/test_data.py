@@ -75,7 +75,11 @@ def test_labels_beyond_those_of_the_table_are_left_out():
 
 def test_given_names_of_features_match_too():
     size = pd.Series([3.0, 1.0, 2.0], index=["c", "a", "b"])
-    assert Data(X, features={"size": size}, feature_names=["a", "b", "c"]).features["size"].tolist() == [1, 2, 3]
+    assert Data(X, features={"size": size}, feature_names=["a", "b", "c"]).features["size"].tolist() == [
+        1,
+        2,
+        3,
+    ]
 
 
 def test_without_labels_of_the_table_position_counts():
@@ -140,10 +144,16 @@ def broken(cell, value):
         ({"rows": {"age": [1.0, 2.0]}}, r"rows\['age'\]: has 2 entries, wanted 4"),
         ({"rows": {"age": 2.0}}, r"rows\['age'\]: has 1 entries, wanted 4"),
         ({"features": {"size": np.ones(4)}}, r"features\['size'\]: has 4 entries, wanted 3"),
-        ({"rows": {"age": [1.0, np.nan, 2.0, 3.0]}}, r"\['age'\]: entry 1 is missing or infinite; wanted a number"),
+        (
+            {"rows": {"age": [1.0, np.nan, 2.0, 3.0]}},
+            r"\['age'\]: entry 1 is missing or infinite; wanted a number",
+        ),
         ({"rows": {"age": [1.0, 2.0, np.inf, 3.0]}}, r"\['age'\]: entry 2 is missing or infinite"),
         ({"rows": {"site": ["a", None, "b", "a"]}}, r"rows\['site'\]: entry 1 is missing; wanted a label"),
-        ({"rows": {"site": np.array([["a", "b"]] * 4)}}, r"\['site'\]: has labels of shape \(4, 2\), wanted \(4,\)"),
+        (
+            {"rows": {"site": np.array([["a", "b"]] * 4)}},
+            r"\['site'\]: has labels of shape \(4, 2\), wanted \(4,\)",
+        ),
         ({"rows": {"x": [1.0] * 4}}, r"rows\['x'\]: the program would read it as d.x, which is no free name"),
         ({"rows": {"my age": [1.0] * 4}}, "would read it as d.my age, which is no free name; choose another"),
         ({"rows": {"_age": [1.0] * 4}}, "which is no free name"),
@@ -162,7 +172,9 @@ def test_what_cannot_be_read_is_refused(arguments, words):
 
 def test_labels_that_do_not_match_are_refused():
     frame = pd.DataFrame(X, index=list("pqrs"))
-    with pytest.raises(ValueError, match=r"rows\['age'\]: has no entry for 'q'; wanted the labels of X, or an arr"):
+    with pytest.raises(
+        ValueError, match=r"rows\['age'\]: has no entry for 'q'; wanted the labels of X, or an arr"
+    ):
         Data(frame, rows={"age": pd.Series([1.0, 2.0, 3.0, 4.0], index=list("psrx"))})
     with pytest.raises(ValueError, match=r"rows\['age'\]: has a label twice"):
         Data(frame, rows={"age": pd.Series([1.0, 2.0, 3.0, 4.0, 5.0], index=list("ppqrs"))})
@@ -177,7 +189,9 @@ def test_text_is_no_table():
 
 def test_what_there_is_not_is_said():
     view = Data(X, rows={"site": list("abab")}).view(2)
-    with pytest.raises(AttributeError, match=r"data: holds no 'dose'; the program can read \['seen', 'site', 'x'\]"):
+    with pytest.raises(
+        AttributeError, match=r"data: holds no 'dose'; the program can read \['seen', 'site', 'x'\]"
+    ):
         view.dose  # noqa: B018
     with pytest.raises(ValueError, match=r"age: no labels of that name; there are \['site'\]"):
         view.levels("age")

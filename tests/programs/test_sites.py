@@ -1,4 +1,4 @@
-"""What edges, gates, factors and samples return and note, with and without particles; the programs that hold them."""
+"""What edges, gates, factors and samples return and note, with and without particles; and their programs."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def test_edges_are_weights_of_each_feature_with_a_note():
 
 
 def test_edges_of_all_shapes_of_odds_and_scales_broadcast():
-    scale = torch.linspace(0.5, 1.0, FEATURES)[:, None]
+    slab = dist.Normal(0.0, torch.linspace(0.5, 1.0, FEATURES)[:, None])
+    densities = {"slab": slab, "spike": dist.Delta(torch.tensor(0.0))}
     for log_odds in (0.3, torch.zeros(FACTORS), torch.zeros(FEATURES, 1), torch.zeros(FEATURES, FACTORS)):
-        slab, spike = dist.Normal(0.0, scale), dist.Delta(torch.tensor(0.0))
         trace, W = traced(
-            in_features(lambda d, o=log_odds: edges("W", log_odds=o, slab=slab, spike=spike, to=d.factors))
+            in_features(lambda d, o=log_odds: edges("W", log_odds=o, to=d.factors, **densities))
         )
         assert W.shape == (FEATURES, FACTORS) and trace.nodes["W"]["log_prob"].shape == (FEATURES,)
 
@@ -58,15 +58,11 @@ def test_edges_of_all_shapes_of_odds_and_scales_broadcast():
 def test_forbidden_weights_are_zero_and_required_edges_are_there():
     permitted = torch.ones(FEATURES, FACTORS, dtype=torch.bool)
     permitted[1, 0] = False
-    trace, W = traced(
-        in_features(
-            lambda d: edges("W", log_odds=0.0, to=d.factors, permitted=permitted, required=~permitted, **NORMALS)
-        )
-    )
+    known = {"permitted": permitted, "required": ~permitted}
+    _, W = traced(in_features(lambda d: edges("W", log_odds=0.0, to=d.factors, **known, **NORMALS)))
     assert W[1, 0] == 0 and (W[permitted] != 0).all()
-    allowed = in_features(
-        lambda d: edges("W", log_odds=0.0, to=d.factors, permitted=permitted, required=permitted, **NORMALS)
-    )
+    known = {"permitted": permitted, "required": permitted}
+    allowed = in_features(lambda d: edges("W", log_odds=0.0, to=d.factors, **known, **NORMALS))
     odds = traced(allowed)[0].nodes["W"]["fn"].log_odds
     np.testing.assert_array_equal(odds, np.where(permitted, -NEVER, NEVER))
 
@@ -116,7 +112,9 @@ def test_factors_may_have_frames_between(batch):
 
 
 def test_factors_of_one_number_are_refused():
-    with pytest.raises(ValueError, match="z: its distribution is of a single number, wanted one for each factor"):
+    with pytest.raises(
+        ValueError, match="z: its distribution is of a single number, wanted one for each factor"
+    ):
         factors("z", dist.Normal(0.0, 1.0))
 
 

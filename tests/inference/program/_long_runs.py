@@ -52,14 +52,14 @@ def run(sampler, u, sweeps, warm_up, look):
 
 
 def check(means, wanted, least=1e-9, most=0.02):
-    """Means of independent runs, within four of their standard errors, which are to be small enough to tell."""
+    """Means of independent runs, within four of their standard errors, which are to be small enough."""
     error = means.std(0, ddof=1) / np.sqrt(len(means))
     assert np.max(error) < most, f"standard errors {error} are too large to say anything"
     off = np.abs(means.mean(0) - wanted)
     assert (off < 4 * error + least).all(), f"{means.mean(0)} is not {wanted}, with standard errors {error}"
 
 
-def on_grid(log_likelihood, log_slab, log_spike, log_odds, largest=8.0, narrow=0.05, n=901):
+def on_grid(log_likelihood, log_slab, log_spike, log_odds, largest=8.0, narrow=0.05, n=601):
     """Of two weights under a log likelihood of both, by Simpson's rule: P(edge), mean, second moment.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Rotations and linear maps of the factors' axis: what they leave alone, and the joint they leave invariant."""
+"""Rotations and linear maps of the factors' axis: what they leave alone, what they leave invariant."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests._programs import FACTORS, FEATURES, ROWS, case, table
 from tests.inference.program._long_runs import check
 
 SLAB, SPIKE, ODDS = 1.0, 0.1, -0.5
-CHAINS = 400
+CHAINS = 250
 
 
 def program_of(mean=lambda z, W: z @ W.mT, centre=0.0, noise=1.0, spike=None):
@@ -57,7 +57,7 @@ def sampler_of(program, n_factors=FACTORS, chains=2):
     return AxisSampler(density, density.start), density
 
 
-# ---- what they touch -----------------------------------------------------------------------------------------
+# ---- what they touch ------------------------------------------------------------------------------------
 def test_a_rotation_of_a_linear_decoder_asks_only_the_density_of_the_weights():
     for name in ("linear", "grouped"):
         sampler = AxisSampler(recorded(name), recorded(name).start)
@@ -124,7 +124,7 @@ def test_steps_are_tuned_only_while_they_may_be():
     assert 0.1 < sampler.acceptance < 0.6
 
 
-CENTRE = 0.3
+CENTRE = 0.6
 
 
 def level_of(angles, z, w):
@@ -164,7 +164,7 @@ def test_angles_are_drawn_from_the_joint_density(monkeypatch):
 
 
 @pytest.mark.xfail(
-    reason="angles are of half a circle, which is no group: right only where the joint is the same at -z and -W",
+    reason="angles of half a circle are no group: right only where the joint is the same at -z and -W",
     strict=True,
 )
 def test_rotations_visit_their_orbit_by_the_joint_density(monkeypatch):
@@ -182,10 +182,10 @@ def test_rotations_visit_their_orbit_by_the_joint_density(monkeypatch):
     places = np.arange(12) if share[1::2].any() else np.arange(0, 12, 2)
     wanted = np.zeros(12)
     wanted[places] = special.softmax(level_of(places * np.pi / 6, *place))
-    assert np.abs(share - wanted).sum() / 2 < 0.04, (share, wanted)
+    assert np.abs(share - wanted).sum() / 2 < 0.04
 
 
-# ---- what they leave invariant -------------------------------------------------------------------------------
+# ---- what they leave invariant --------------------------------------------------------------------------
 def looked_at(u):
     """Moments of weights and factors, of each chain, (chain, moment)."""
     w, z = u["W"].flatten(1), u["z"].flatten(1)
@@ -233,7 +233,9 @@ def simulated(mean, noise):
     """A table of each chain from its own draw of the prior, with which that draw is one of the posterior."""
     density = RecordedDensity(Program(program_of(mean, noise=noise), FACTORS), table(), CHAINS)
     torch.manual_seed(9)
-    expected = torch.stack([mean(z[:, 0], w) for z, w in zip(density.start["z"], density.start["W"], strict=True)])
+    expected = torch.stack(
+        [mean(z[:, 0], w) for z, w in zip(density.start["z"], density.start["W"], strict=True)]
+    )
     return (expected + noise * torch.randn_like(expected)).numpy()
 
 
@@ -245,7 +247,7 @@ def curved(z, W):
     return torch.tanh(z) @ W.mT
 
 
-@pytest.mark.parametrize("mean", [linear, curved])
+@pytest.mark.parametrize("mean", [linear, pytest.param(curved, marks=pytest.mark.slow)])
 def test_draws_of_posteriors_stay_such(mean):
     """Averaged over tables drawn from the program the posterior is the prior."""
     program = program_of(mean, noise=0.7)

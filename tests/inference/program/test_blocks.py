@@ -63,8 +63,15 @@ def log_skewed(u):
 TARGETS = {"scale": (scale, log_scale, -8, 12), "skewed": (skewed, log_skewed, -60, 2000)}
 
 
-@pytest.mark.parametrize("method", ["laplace", "hmc"])
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("scale", "laplace"),
+        ("scale", "hmc"),
+        ("skewed", "laplace"),
+        pytest.param("skewed", "hmc", marks=pytest.mark.slow),
+    ],
+)
 def test_long_runs_have_the_moments_of_quadrature(name, method):
     program, log_density, low, high = TARGETS[name]
     centre = moments(log_density, low, high)[0]
@@ -72,9 +79,9 @@ def test_long_runs_have_the_moments_of_quadrature(name, method):
     density = of_copies(X, np.zeros((4, 1)), program, 1)
     torch.manual_seed(0)
     sampler = BlockSampler(density, density.blocks["q"], density.start)
-    assert sampler.method == "laplace"
+    assert sampler.method == "laplace" and not is_quadratic(density, density.blocks["q"], density.start)
     sampler.method = method
-    means = run(sampler, density.start, 250, 60, first_two("q", centre))
+    means = run(sampler, density.start, 200, 60, first_two("q", centre))
     assert sampler.method == method and 0.5 < sampler.acceptance < 1
     check(means, wanted, most=0.05 if name == "scale" else 0.3)
 
@@ -89,7 +96,7 @@ def test_hamiltonian_steps_have_been_tuned_at_the_end_of_the_warm_up():
     assert 0.6 < sampler.acceptance < 0.97
 
 
-# ---- normal targets ------------------------------------------------------------------------------------------
+# ---- normal targets -------------------------------------------------------------------------------------
 def intercept(d):
     with d.features:
         edges("W", log_odds=0.0, to=d.factors, **FEW)
@@ -169,7 +176,7 @@ def test_what_has_many_numbers_moves_along_its_gradient():
 
 def test_a_global_block_has_the_moments_of_quadrature():
     """Rates of edges given the weights: each factor's own."""
-    density = RecordedDensity(*case("linear"), 24)
+    density = RecordedDensity(*case("linear"), 60)
     u = {name: value[:1].expand_as(value).clone() for name, value in density.start.items() if name != "eta"}
     u["eta"] = density.start["eta"]
     torch.manual_seed(0)
@@ -185,17 +192,11 @@ def test_a_global_block_has_the_moments_of_quadrature():
             return stats.beta.logpdf(eta, 1, 2) + np.log(eta * (1 - eta)) + np.log(mixture).sum(0)
 
         wanted.append(moments(log_density, -18, 18))
-    means = run(sampler, u, 500, 60, lambda u: torch.stack([u["eta"], u["eta"] ** 2], -1)[:, None])
+    means = run(sampler, u, 250, 60, lambda u: torch.stack([u["eta"], u["eta"] ** 2], -1)[:, None])
     check(means, np.array(wanted), most=0.1)
 
 
-# ---- parts ---------------------------------------------------------------------------------------------------
-def test_only_quadratic_terms_are_called_so():
-    density = RecordedDensity(*case("linear"), 2)
-    found = {name: is_quadratic(density, block, density.start) for name, block in density.blocks.items()}
-    assert found == {"W": True, "b": True, "sd": False, "eta": False, "rows": True}
-
-
+# ---- parts ----------------------------------------------------------------------------------------------
 def test_metropolis_accepts_with_its_probability():
     torch.manual_seed(0)
     log_ratio = double([0.0, 3.0, -np.inf, np.nan, np.log(0.3)])

@@ -199,24 +199,60 @@ def nothing_in_rows(d):
 
 
 REFUSED = {
-    "a latent of every cell": (with_extra(of_every_cell), "'e' is a latent of every cell, which cannot be sampled"),
-    "no edges": (without_edges, "declares no edges; want at least one ps.edges or ps.gates site in d.features"),
-    "edges outside": (edges_outside, "edges 'W' are not inside of d.features; write 'with d.features:' around them"),
+    "a latent of every cell": (
+        with_extra(of_every_cell),
+        "'e' is a latent of every cell, which cannot be sampled",
+    ),
+    "no edges": (
+        without_edges,
+        "declares no edges; want at least one ps.edges or ps.gates site in d.features",
+    ),
+    "edges outside": (
+        edges_outside,
+        "edges 'W' are not inside of d.features; write 'with d.features:' around them",
+    ),
     "edges in rows": (edges_in_rows, "edges 'W' are not inside of d.features"),
     "gates outside": (gates_outside, "edges 'g' are not inside of d.features"),
-    "factors outside": (factors_outside, "factors 'z' are not inside of d.rows; write 'with d.rows:' around them"),
-    "factors of rows outside": (factors_of_rows_outside, r"site 'z' has batch shape \(6, 1\) outside of any plate"),
-    "no event": (with_extra(no_event), r"'tau' has batch shape \(3,\) outside of any plate; .* add .to_event\(1\)"),
-    "no event in rows": (with_extra(no_event_in_rows), r"'r' has batch shape \(6, 4\) inside of d.rows; what is not"),
-    "no event in features": (with_extra(no_event_in_features), r"'r' has batch shape \(3, 4\) inside of d.features"),
-    "discrete": (with_extra(discrete), "site 'c' is discrete, and chains draw real numbers and gates only: sum it"),
+    "factors outside": (
+        factors_outside,
+        "factors 'z' are not inside of d.rows; write 'with d.rows:' around them",
+    ),
+    "factors of rows outside": (
+        factors_of_rows_outside,
+        r"site 'z' has batch shape \(6, 1\) outside of any plate",
+    ),
+    "no event": (
+        with_extra(no_event),
+        r"'tau' has batch shape \(3,\) outside of any plate; .* add .to_event\(1\)",
+    ),
+    "no event in rows": (
+        with_extra(no_event_in_rows),
+        r"'r' has batch shape \(6, 4\) inside of d.rows; what is not",
+    ),
+    "no event in features": (
+        with_extra(no_event_in_features),
+        r"'r' has batch shape \(3, 4\) inside of d.features",
+    ),
+    "discrete": (
+        with_extra(discrete),
+        "site 'c' is discrete, and chains draw real numbers and gates only: sum it",
+    ),
     "classes of rows": (with_extra(classes_of_rows), "site 'c' is discrete"),
     "one name twice": (with_extra(twice), "two sites are called 'b'; give each its own name"),
-    "another plate": (with_extra(foreign_plate), "site 'b' is in a plate 'groups'; a program has d.rows and d.featu"),
+    "another plate": (
+        with_extra(foreign_plate),
+        "site 'b' is in a plate 'groups'; a program has d.rows and d.featu",
+    ),
     "rows elsewhere": (with_extra(rows_elsewhere), "plate 'rows' has dimension -1; use d.rows, as it is"),
     "not finite": (with_extra(infinite), "site 'b' drew a value that is not finite from its prior"),
-    "nothing observed": (nothing_observed, "observes nothing; give the data to a site, obs=d.x, or to pyro.factor"),
-    "nothing in rows": (nothing_in_rows, "has no site in d.rows; write 'with d.rows, d.features:' around the cells"),
+    "nothing observed": (
+        nothing_observed,
+        "observes nothing; give the data to a site, obs=d.x, or to pyro.factor",
+    ),
+    "nothing in rows": (
+        nothing_in_rows,
+        "has no site in d.rows; write 'with d.rows, d.features:' around the cells",
+    ),
 }
 
 

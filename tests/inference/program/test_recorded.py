@@ -1,4 +1,4 @@
-"""Densities of several chains in one pass against plain Pyro, and derivatives against autograd of a density by hand."""
+"""Densities of chains in one pass against plain Pyro, and derivatives against autograd of one by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def recorded(name):
 def mapped(name, u):
     """Values of real numbers, and log derivatives of the two maps that are not the identity."""
     if name == "eta":
-        return torch.sigmoid(u), (torch.nn.functional.logsigmoid(u) + torch.nn.functional.logsigmoid(-u)).sum(-1)
+        return torch.sigmoid(u), (torch.nn.functional.logsigmoid(u) + torch.nn.functional.logsigmoid(-u)).sum(
+            -1
+        )
     return (u.exp(), u) if name == "sd" else (u, 0.0)
 
 
@@ -92,6 +94,25 @@ def test_blocks_cover_every_latent_once_and_their_blankets_are_the_programs(name
         assert density.blocks[block].group == ("global" if block in GLOBALS[name] else "features")
 
 
+@pytest.mark.xfail(
+    reason="a blanket is what a step of .1 changes at two elements: what is flat there is missed",
+    strict=True,
+)
+def test_blankets_have_what_does_not_change_where_the_chains_begin():
+    """An effect that begins at a threshold; the prior is well below it, the data are above."""
+
+    def program(d):
+        with d.features:
+            slab, spike = dist.Normal(0.0, 1.0), dist.Normal(0.0, 0.1)
+            edges("W", log_odds=0.0, slab=slab, spike=spike, to=d.factors)
+            b = pyro.sample("b", dist.Normal(0.0, 1.0))
+        with d.rows, d.features:
+            pyro.sample("x", dist.Normal(torch.relu(b - 4), 1.0), obs=d.x)
+
+    density = RecordedDensity(Program(program, FACTORS), Data(5 + np.arange(12.0).reshape(4, 3)), 2)
+    assert density.blanket(density.blocks["b"]) == {"b", "x"}
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_numbers_of_a_block_go_out_and_back(name):
     density = recorded(name)
@@ -104,9 +125,13 @@ def test_numbers_of_a_block_go_out_and_back(name):
             torch.testing.assert_close(value, density.start[site] + (site in block.sites), rtol=0, atol=0)
 
 
-# ---- derivatives ---------------------------------------------------------------------------------------------
+# ---- derivatives ----------------------------------------------------------------------------------------
 def normal(x, mean, sd):
-    return -0.5 * ((x - mean) / sd) ** 2 - torch.as_tensor(sd, dtype=torch.float64).log() - 0.5 * np.log(2 * np.pi)
+    return (
+        -0.5 * ((x - mean) / sd) ** 2
+        - torch.as_tensor(sd, dtype=torch.float64).log()
+        - 0.5 * np.log(2 * np.pi)
+    )
 
 
 def spike_and_slab(w, eta):
@@ -211,7 +236,7 @@ def test_the_quick_replay_is_the_recorded_graph(name):
             torch.testing.assert_close(quick[1][site][key], value, rtol=1e-12, atol=1e-12)
 
 
-# ---- edges ---------------------------------------------------------------------------------------------------
+# ---- edges ----------------------------------------------------------------------------------------------
 def test_edge_terms_are_those_of_the_program():
     density = recorded("grouped")
     assert density.families == {"W": ("laplace", "laplace")}
@@ -267,7 +292,7 @@ def test_a_point_spike_stays_a_point():
     assert (density.edges(density.start)["W"].spike == 0).all()
 
 
-# ---- tables --------------------------------------------------------------------------------------------------
+# ---- tables ---------------------------------------------------------------------------------------------
 def test_chains_with_tables_of_their_own_have_their_own_densities():
     model, data = case("linear")
     tables = np.random.default_rng(3).standard_normal((CHAINS, ROWS, FEATURES))
@@ -291,7 +316,7 @@ def test_starts_are_those_of_the_seed_and_differ_between_chains():
     assert all(value.dtype == torch.float64 for value in first.values())
 
 
-# ---- precision -----------------------------------------------------------------------------------------------
+# ---- precision ------------------------------------------------------------------------------------------
 SINGLE = "graphs are replayed under the default precision: what torch.ones makes in a program is single"
 
 
@@ -300,7 +325,9 @@ def test_a_program_may_multiply_with_matrices_of_its_own():
     def turned(d, W, z):
         return W, z @ torch.eye(FACTORS)
 
-    plain, own = (RecordedDensity(Program(sound(c), FACTORS), table(), 2) for c in (lambda d, W, z: (W, z), turned))
+    plain, own = (
+        RecordedDensity(Program(sound(c), FACTORS), table(), 2) for c in (lambda d, W, z: (W, z), turned)
+    )
     torch.testing.assert_close(own.joint(plain.start), plain.joint(plain.start))
 
 
@@ -315,7 +342,7 @@ def test_numbers_of_the_program_have_double_precision():
     np.testing.assert_allclose(density.logs(density.start)["x"][0], wanted, rtol=1e-12, atol=1e-12)
 
 
-# ---- what is refused -----------------------------------------------------------------------------------------
+# ---- what is refused ------------------------------------------------------------------------------------
 def sound(change=lambda d, W, z: (W, z), noise=lambda d: 1.0):
     """A sound program but for a change to weights or factors."""
 
@@ -378,13 +405,28 @@ COUPLED = r"given the rest, {} must be independent of one another \(a sum or a n
 REFUSED = {
     "weights of one norm": (scaled, "one element of 'W' moves the terms of other features, at site 'x'; "),
     "it says what to change": (scaled, COUPLED.format("features", "features")),
-    "factors around their mean": (centred, "one element of 'z' moves the terms of other rows, at site 'x'; given"),
-    "a penalty on all weights": (shrunk, "one element of 'W' moves a term outside of d.features, at site 'penalty'"),
-    "a penalty on all factors": (of_all_rows, "one element of 'z' moves a term outside of d.rows, at site 'penalty'"),
-    "if": (branching, r"branches on a sampled value \(if, while, .item\(\), float\(...\)\); write it with torch.where"),
+    "factors around their mean": (
+        centred,
+        "one element of 'z' moves the terms of other rows, at site 'x'; given",
+    ),
+    "a penalty on all weights": (
+        shrunk,
+        "one element of 'W' moves a term outside of d.features, at site 'penalty'",
+    ),
+    "a penalty on all factors": (
+        of_all_rows,
+        "one element of 'z' moves a term outside of d.rows, at site 'penalty'",
+    ),
+    "if": (
+        branching,
+        r"branches on a sampled value \(if, while, .item\(\), float\(...\)\); write it with torch.where",
+    ),
     "while": (looped, "branches on a sampled value"),
     "float": (as_a_number, "branches on a sampled value"),
-    "random numbers": (noisy, "draws random numbers outside of a site; make them a site, or draw them before"),
+    "random numbers": (
+        noisy,
+        "draws random numbers outside of a site; make them a site, or draw them before",
+    ),
     "in place": (in_place, "writes into a tensor in place; make a new one"),
 }
 
@@ -408,7 +450,9 @@ def test_a_density_that_is_not_finite_is_refused_with_its_place():
             shape = (1 + W[..., 0] ** 2).expand(d.n_rows, d.n_features)
             pyro.sample("x", dist.Beta(shape, 2.0, validate_args=False), obs=d.x)
 
-    with pytest.raises(ValueError, match="density of site 'x' at .* is nan at a draw from the prior; .* clamp") as error:
+    with pytest.raises(
+        ValueError, match="density of site 'x' at .* is nan at a draw from the prior; .* clamp"
+    ) as error:
         RecordedDensity(Program(program, FACTORS), Data(x), 2)
     assert "row 3" in str(error.value) and "feature 1" in str(error.value)
 

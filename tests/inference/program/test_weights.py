@@ -88,21 +88,48 @@ def test_weights_of_a_point_spike_agree_with_the_evidence_of_all_graphs():
 
 def test_the_grid_of_the_next_tests_agrees_with_the_evidence_of_all_graphs():
     normal = LAWS["normal"][1]
-    np.testing.assert_allclose(on_grid(gaussian_log, normal(1.0), normal(0.1), ODDS), enumerated(1.0, 0.1), rtol=1e-5)
+    np.testing.assert_allclose(
+        on_grid(gaussian_log, normal(1.0), normal(0.1), ODDS), enumerated(1.0, 0.1), rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
-    ("slab", "spike"), [("laplace", "laplace"), ("student", "normal"), ("student", "student"), ("normal", "laplace")]
+    ("slab", "spike"), [("laplace", "laplace"), ("student", "student"), ("normal", "laplace")]
 )
 def test_scale_mixtures_agree_with_quadrature(slab, spike):
     """Laplace and Student weights are normal with variances that are drawn."""
     sampler, density = sampler_of(LAWS[slab][0](0.8), LAWS[spike][0](0.1))
     assert sampler.is_exact  # the likelihood is a quadratic; the densities of the weights need not be
     wanted = on_grid(gaussian_log, LAWS[slab][1](0.8), LAWS[spike][1](0.1), ODDS)
-    check(run(sampler, density.start, 250, 20, look(density)), wanted)
+    check(run(sampler, density.start, 180, 20, look(density)), wanted)
 
 
-# ---- likelihoods that are no quadratic -------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("slab", "spike"),
+    [("student", "student"), ("laplace", "laplace")],
+)
+def test_without_data_weights_follow_their_prior(slab, spike):
+    """Shares within some distances of zero: variances that are drawn wrongly show here at once."""
+
+    def hardly(mean):
+        return dist.Normal(mean, 1e4)
+
+    sampler, density = sampler_of(LAWS[slab][0](1.0), LAWS[spike][0](0.2), hardly, odds=np.zeros(2))
+    bounds = np.array([0.1, 0.4, 1.5])
+    there, absent = (mass_within(LAWS[name][1](s), bounds) for name, s in ((slab, 1.0), (spike, 0.2)))
+
+    def shares(u):
+        return torch.stack([(u["W"].abs() < b).double().mean(-1) for b in bounds], -1)
+
+    check(run(sampler, density.start, 120, 20, shares), (there + absent) / 2)
+
+
+def mass_within(log_density, bounds):
+    """Of each bound around zero."""
+    return np.array([2 * integrate.quad(lambda w: np.exp(log_density(w)), 0, b)[0] for b in bounds])
+
+
+# ---- likelihoods that are no quadratic ------------------------------------------------------------------
 MORE_Z = rng.standard_normal((24, 2)) @ np.array([[1.0, 0.5], [0.0, 0.9]])
 BITS = (rng.random(24) < special.expit(MORE_Z @ [0.9, 0.3])).astype(float)
 
@@ -116,8 +143,9 @@ def bernoulli_log(w1, w2):
     return -np.logaddexp(0, np.where(BITS[:, None, None] > 0, -logits, logits)).sum(0)
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize("slab", ["normal", "laplace"])
+@pytest.mark.parametrize(
+    ("slab", "parts"), [("normal", 1), ("laplace", 1), pytest.param("normal", 2, marks=pytest.mark.slow)]
+)
 def test_weights_of_bits_agree_with_quadrature(slab, parts):
     """All factors in one proposal, or one factor at a time."""
     sampler, density = sampler_of(LAWS[slab][0](1.0), LAWS["normal"][0](0.15), bernoulli, x=BITS, z=MORE_Z)
@@ -125,12 +153,12 @@ def test_weights_of_bits_agree_with_quadrature(slab, parts):
     sampler.n_parts = parts
     wanted = on_grid(bernoulli_log, LAWS[slab][1](1.0), LAWS["normal"][1](0.15), ODDS, largest=20.0)
     start = {"W": 0.2 * density.start["W"]}
-    check(run(sampler, start, 200, 40, look(density)), wanted, most=0.02 if slab == "normal" else 0.05)
+    check(run(sampler, start, 150, 30, look(density)), wanted, most=0.03 if slab == "normal" else 0.05)
     assert sampler.n_parts == parts and 0.5 < sampler.acceptance < 1
 
 
 @pytest.mark.xfail(
-    reason="the sweep lifts a negative curvature to 1e-8, the quadratic of the Metropolis ratio has it as it is",
+    reason="the sweep lifts a negative curvature to 1e-8, the quadratic of Metropolis' ratio has it as it is",
     strict=True,
 )
 def test_weights_under_a_likelihood_of_two_modes_agree_with_quadrature():
@@ -155,7 +183,9 @@ def test_weights_under_a_likelihood_of_two_modes_agree_with_quadrature():
 
 
 def test_more_factors_at_a_time_are_tried_before_fewer():
-    sampler, density = sampler_of(dist.Normal(0.0, 1.0), dist.Normal(0.0, 0.1), bernoulli, x=BITS, z=MORE_Z, copies=2)
+    sampler, density = sampler_of(
+        dist.Normal(0.0, 1.0), dist.Normal(0.0, 0.1), bernoulli, x=BITS, z=MORE_Z, copies=2
+    )
     u, sampler.acceptance = density.start, 0.1
     for _ in range(20):
         sampler.acceptance = min(sampler.acceptance, 0.1)
@@ -202,7 +232,7 @@ def test_edge_probabilities_by_scipy():
     np.testing.assert_array_equal(edge_prob(weight, terms, ("normal", "point")), w != 0)
 
 
-# ---- gates -----------------------------------------------------------------------------------------------------
+# ---- gates ----------------------------------------------------------------------------------------------
 SLOPES = np.array([0.6, -0.5])
 
 
@@ -218,7 +248,11 @@ def gated(cells, odds, permitted=None):
 
 def log_of_graph(graph, x, is_bits):
     mean = ((MORE_Z if is_bits else Z) * SLOPES) @ np.array(graph, float)
-    return stats.bernoulli.logpmf(x, special.expit(mean)).sum() if is_bits else stats.norm.logpdf(x, mean, NOISE).sum()
+    return (
+        stats.bernoulli.logpmf(x, special.expit(mean)).sum()
+        if is_bits
+        else stats.norm.logpdf(x, mean, NOISE).sum()
+    )
 
 
 @pytest.mark.parametrize("is_bits", [False, True])
