@@ -54,7 +54,7 @@ class Component(NamedTuple):
     ----------
     family : {"normal", "laplace", "student", "point"}
     scale : Tensor
-        Of a point mass 0.
+        Of a point mass 0; more while it is widened.
     df : Tensor or float
         Of a Student distribution; else infinite.
     """
@@ -167,7 +167,9 @@ class EdgeWeights(dist.TorchDistribution):
             return self.narrow_spike
         scale = self.narrow_spike.scale
         if self.narrow_spike.family == "point":
-            return Component("normal", torch.minimum(_POINT * self.slab.scale * heat, _WIDEST * self.slab.scale))
+            heat = torch.as_tensor(heat, dtype=scale.dtype, device=scale.device)
+            wide = torch.minimum(_POINT * self.slab.scale * heat, _WIDEST * self.slab.scale)
+            return Component("point", torch.where(heat > 1, wide, torch.zeros_like(wide)))
         widest = torch.maximum(scale, _WIDEST * self.slab.scale)
         return self.narrow_spike._replace(scale=torch.minimum(scale * heat, widest))
 
@@ -184,10 +186,12 @@ class EdgeWeights(dist.TorchDistribution):
         """Of each weight together with its edge's being there, and with its being absent."""
         there, spike = F.logsigmoid(self.log_odds), self.spike
         absent = F.logsigmoid(-self.log_odds)
-        if spike.family == "point":
-            zero, never = value == 0, torch.full_like(value, -torch.inf)
+        if spike.family == "point":  # a narrow normal while it is widened
+            is_wide, zero, never = spike.scale > 0, value == 0, torch.full_like(value, -torch.inf)
+            narrow = Component("normal", torch.where(is_wide, spike.scale, torch.ones_like(spike.scale)))
             at_zero = torch.where(zero, torch.zeros_like(value), never)
-            return torch.where(zero, never, there + self.slab.log_prob(value)), absent + at_zero
+            there = torch.where(zero & ~is_wide, never, there + self.slab.log_prob(value))
+            return there, absent + torch.where(is_wide, narrow.log_prob(value), at_zero)
         return there + self.slab.log_prob(value), absent + spike.log_prob(value)
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -1,3 +1,3 @@
-"""From a program of a user's own to its density, recorded once, and to good starts for chains."""
+"""How is a program of a user's own fitted? Its density recorded once, the blocks that chains draw, good starts."""
 
-from __future__ import annotations
+__all__: list[str] = []

@@ -82,7 +82,7 @@ class AxisSampler:
         """Two factors by an angle drawn from the joint density; the transformation of each chain, too."""
         i, j = torch.randperm(self.n_factors)[:2].tolist()
         n = int(torch.randint(*_ANGLES, ()))
-        angles = math.pi * torch.arange(n, dtype=torch.float64) / n
+        angles = 2 * math.pi * torch.arange(n, dtype=torch.float64) / n  # all of a circle, or it is no group
         chains = torch.ones(self.density.n_chains, dtype=torch.float64)
         level = torch.stack([
             self.density.some(self.of_rotations, self._mapped(u, _rotation(self.n_factors, i, j, angle * chains)))

@@ -165,13 +165,24 @@ def _site(name: str, node: dict[str, Any]) -> Site:
     fn = node["fn"]
     link = None
     if not node["is_observed"] and declared.get("kind") != "gates":
-        if fn.has_enumerate_support:
-            raise ValueError(
-                f"program: site {name!r} is discrete, and chains draw real numbers and gates only: sum it out "
-                "of the density, or declare 0/1 edges by ps.gates"
-            )
-        link = biject_to(fn.support)
+        link = _link(name, fn)
     return Site(name, bool(node["is_observed"]), plates, len(fn.batch_shape), group, link, declared)
+
+
+def _link(name: str, fn: Any) -> Transform:
+    """From real numbers to a distribution's support."""
+    if fn.has_enumerate_support or fn.support.is_discrete:
+        raise ValueError(
+            f"program: site {name!r} is discrete, and chains draw real numbers and gates only: sum it out "
+            "of the density, or declare 0/1 edges by ps.gates"
+        )
+    try:
+        return biject_to(fn.support)
+    except NotImplementedError as error:
+        raise ValueError(
+            f"program: site {name!r} has the support {fn.support}, and there is no transform from real numbers to "
+            "it; write it by a site of real numbers"
+        ) from error
 
 
 def _check_latent(site: Site, node: dict[str, Any]) -> None:

@@ -139,7 +139,9 @@ class RecordedDensity:
         }
         self._heat = torch.full((n_chains,), _UNITS, dtype=torch.float64, device=device)
         self._forward_graph = self._recorded_program()
-        self._quick_forward = _quick(self._forward_graph, self.start, self._heat)
+        with default_dtype(torch.float64):
+            self._quick_forward = _quick(self._forward_graph, self.start, self._heat)
+        self._inputs_of = _inputs_of_sites(self._forward_graph, self.start, self._heat)
         self.blocks = self._made_blocks()
         self._blankets: dict[str, frozenset[str]] = {}
         self._check_program()
@@ -151,7 +153,7 @@ class RecordedDensity:
 
     def logs(self, u: Position) -> dict[str, Tensor]:
         """Log density of every site, (chain, *batch)."""
-        with torch.no_grad():
+        with torch.no_grad(), default_dtype(torch.float64):  # of tensors that the program makes
             return self._quick_forward(u, self._heat)[0]  # type: ignore[no-any-return]
 
     def joint(self, u: Position) -> Tensor:
@@ -321,8 +323,8 @@ class RecordedDensity:
         if key not in self._graphs:
             with default_dtype(torch.float64):
                 graph = _recorded(function, *arguments, self._heat)
-            self._graphs[key] = _quick(graph, *arguments, self._heat)
-        with torch.no_grad():
+                self._graphs[key] = _quick(graph, *arguments, self._heat)
+        with torch.no_grad(), default_dtype(torch.float64):
             return self._graphs[key](*arguments, self._heat)
 
     def _total_of(self, block: Block) -> Graph:
@@ -377,6 +379,8 @@ class RecordedDensity:
             changed: set[str] = set()
             for site in block.sites:
                 changed |= {site, *self._changed_by(site, block, before)}
+                # What is flat where the start is need not be elsewhere.
+                changed |= {name for name, inputs in self._inputs_of.items() if site in inputs}
             if block.name in self.layout.edge_names:  # whose own density the kernels of edges have
                 changed.discard(block.name)
             self._blankets[block.name] = frozenset(changed)
@@ -426,6 +430,23 @@ def _recorded(function: Graph, *arguments: Any) -> Graph:
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph  # type: ignore[no-any-return]
+
+
+def _inputs_of_sites(graph: Any, start: Position, heat: Tensor) -> dict[str, frozenset[str]]:
+    """Of each site the latent sites that its log density is computed from."""
+    names = [*tree_flatten({name: name for name in start})[0], ""]
+    reached: dict[Any, frozenset[str]] = {}
+    for node in graph.graph.nodes:
+        if node.op == "placeholder":
+            reached[node] = frozenset({names[len(reached)]})
+        elif node.op != "output":
+            reached[node] = frozenset().union(*(reached[other] for other in node.all_input_nodes if other in reached))
+        else:
+            outputs = [node for node in tree_flatten(node.args[0])[0]]
+    with torch.no_grad(), default_dtype(torch.float64):
+        values, spec = tree_flatten(graph(start, heat))
+    numbered: dict[str, int] = tree_unflatten(list(range(len(values))), spec)[0]
+    return {site: reached.get(outputs[number], frozenset()) for site, number in numbered.items()}
 
 
 def _quick(graph: Graph, *arguments: Any) -> Graph:

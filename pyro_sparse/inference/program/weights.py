@@ -2,7 +2,7 @@ r"""Edges of all features at once: a spike-and-slab sweep under a quadratic, cor
 
 The log likelihood of feature j's weights is replaced by its quadratic :math:`b^\top w - \tfrac12 w^\top A w`
 at a point that does not depend on them. Under it each pair :math:`(\gamma_{jk}, w_{jk})` has a closed
-conditional; a sweep over the factors there and back is reversible, so that the ratio of the true likelihood
+conditional; a sweep over the factors in random order is reversible, so that the ratio of the true likelihood
 to the quadratic, of the last state to the first, is all that Metropolis has to ask. Slabs and spikes that are
 no normal distributions are such with scales that are drawn first. Gates are drawn from their conditionals.
 
@@ -114,14 +114,17 @@ class WeightSampler:
     def _swept(
         self, weight: Tensor, centre: Tensor, factors: list[int], u: Position
     ) -> tuple[Tensor, Tensor]:
-        """Weights after a sweep over some factors there and back, and by how much the quadratic is larger."""
+        """Weights after a sweep over some factors, in an order drawn at random, and by how much the quadratic is
+        larger there."""
         gradient, precision = self.density.curvature(self.block, centre, u)
+        diagonals = precision.diagonal(dim1=-2, dim2=-1)  # a view: where the likelihood is no hill, it is made one
+        diagonals.copy_(diagonals.clamp(min=_LEAST_PRECISION))
         linear = gradient + (precision @ centre[..., None])[..., 0]
         terms = self.density.edges(u)[self.block.name]
         slab, spike, log_odds = self._normal_scales(weight, terms)
         moved = weight.clone()
-        for k in factors + factors[::-1]:
-            diagonal = precision[..., k, k].clamp(min=_LEAST_PRECISION)
+        for k in factors:
+            diagonal = precision[..., k, k]
             pull = linear[..., k] - (precision[..., k, :] * moved).sum(-1) + precision[..., k, k] * moved[..., k]
             wide, narrow = slab[..., k], spike[..., k]
             odds = log_odds[..., k] + _log_evidence(pull, diagonal, wide) - _log_evidence(pull, diagonal, narrow)
@@ -210,9 +213,11 @@ def edge_prob(weight: Tensor, terms: EdgeTerms, families: tuple[str, str]) -> Te
         Of slab and spike.
     """
     slab = _log_density(families[0], weight, terms.slab, terms.slab_df)
-    if families[1] == "point":
-        return (weight != 0).to(weight.dtype)
-    return torch.sigmoid(terms.log_odds + slab - _log_density(families[1], weight, terms.spike, terms.spike_df))
+    if families[1] != "point":
+        return torch.sigmoid(terms.log_odds + slab - _log_density(families[1], weight, terms.spike, terms.spike_df))
+    is_wide = terms.spike > 0
+    narrow = _log_density("normal", weight, torch.where(is_wide, terms.spike, torch.ones_like(weight)), terms.spike_df)
+    return torch.where(is_wide, torch.sigmoid(terms.log_odds + slab - narrow), (weight != 0).to(weight.dtype))
 
 
 def _log_density(family: str, w: Tensor, scale: Tensor, df: Tensor) -> Tensor:

@@ -285,11 +285,6 @@ def factors_of_bits(d):
         return factors("c", dist.Bernoulli(torch.full((ROWS, FACTORS), 0.5))).sum()
 
 
-@pytest.mark.xfail(
-    reason="has_enumerate_support is false of events and of counts, and biject_to raises NotImplementedError",
-    raises=NotImplementedError,
-    strict=True,
-)
 @pytest.mark.parametrize("extra", [of_several_bits, of_counts, factors_of_bits])
 def test_discrete_events_and_counts_are_refused_in_words(extra):
     with pytest.raises(ValueError, match="site 'c' is discrete"):

@@ -94,10 +94,6 @@ def test_blocks_cover_every_latent_once_and_their_blankets_are_the_programs(name
         assert density.blocks[block].group == ("global" if block in GLOBALS[name] else "features")
 
 
-@pytest.mark.xfail(
-    reason="a blanket is what a step of .1 changes at two elements: what is flat there is missed",
-    strict=True,
-)
 def test_blankets_have_what_does_not_change_where_the_chains_begin():
     """An effect that begins at a threshold; the prior is well below it, the data are above."""
 
@@ -225,7 +221,7 @@ def test_the_quick_replay_is_the_recorded_graph(name):
     torch.manual_seed(5)
     u = {n: v if n == "g" else v + 0.3 * torch.randn_like(v) for n, v in density.start.items()}
     heat = torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64)
-    with torch.no_grad():
+    with torch.no_grad(), default_dtype(torch.float64):
         quick, graph = (f(u, heat) for f in (density._quick_forward, density._forward_graph))
     for part in (0, 1):
         assert quick[part].keys() == graph[part].keys()
@@ -272,10 +268,6 @@ def test_heat_reaches_the_terms_of_a_block():
     assert torch.equal(hot[[0, 2]], cold[[0, 2]]) and hot[1] != cold[1]
 
 
-@pytest.mark.xfail(
-    reason="widened_spikes gets a tensor of ones, which makes a normal of a point mass, also at heat 1",
-    strict=True,
-)
 def test_a_point_spike_stays_a_point():
     def program(d):
         with d.features:
@@ -320,7 +312,6 @@ def test_starts_are_those_of_the_seed_and_differ_between_chains():
 SINGLE = "graphs are replayed under the default precision: what torch.ones makes in a program is single"
 
 
-@pytest.mark.xfail(reason=SINGLE, raises=RuntimeError, strict=True)
 def test_a_program_may_multiply_with_matrices_of_its_own():
     def turned(d, W, z):
         return W, z @ torch.eye(FACTORS)
@@ -331,7 +322,6 @@ def test_a_program_may_multiply_with_matrices_of_its_own():
     torch.testing.assert_close(own.joint(plain.start), plain.joint(plain.start))
 
 
-@pytest.mark.xfail(reason=SINGLE, raises=AssertionError, strict=True)
 def test_numbers_of_the_program_have_double_precision():
     def shifted(d, W, z):
         return W, z + 0.1 * torch.ones(FACTORS)

@@ -1,3 +1,3 @@
-"""Markov chains over any program with a declared graph: blocks, edges, axes, and the draws they make."""
+"""Which edges of a program are there? Chains over all it holds, and the object that they end in."""
 
-from __future__ import annotations
+__all__: list[str] = []
