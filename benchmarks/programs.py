@@ -1,0 +1,258 @@
+r"""programs: chains over programs that users write, against the special chains and against their own truths.
+
+`same`: a `SparseDecoder` as a program (`decoder_program`), sampled by the engine, and by the package's special
+chains, two seeds of either. `mean`, `max` of the differences between their mean probabilities; `mc_error` the
+root mean square difference between two seeds, of the engine and of the special chains (`mc_error_special`).
+`cost`: CPU seconds to the same Monte Carlo variance, engine by special chains. 250 x 12, two factors, with an
+anchor each or without; `record_cpu_s` is what recording takes before the first sweep.
+
+`calibrated`: eight programs that the package does not have (`_programs.py`) and one that it has. Truths are drawn
+from each, ten tables a seed, all in one pass; chains begin at the tables' components or at draws from the prior.
+ECE of the edge probabilities beside that of perfect ones (`ece_null`), false discoveries where 10 % was asked
+for, power, share of 90 % intervals that cover (`cover`: over all sites outside of the rows, weights too), and
+share of tables whose factors are all there with a congruence of .9, or whose chains say that they disagree.
+
+`seeds`: two seeds of `edge_posterior` on 200 x 12 tables of two factors without an anchor: the largest difference
+over all edges that both call decided, and over all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import pyro_sparse as ps
+from benchmarks._common import Row, report_seeds
+from benchmarks._programs import PROGRAMS
+from pyro_sparse.calibrate.programs import program_experiment
+from pyro_sparse.calibrate.scores import ece, ece_when_calibrated
+from pyro_sparse.graphs.alignment import match_columns, similarity
+from pyro_sparse.graphs.chain_groups import pool_chains
+from pyro_sparse.graphs.selection import bayesian_fdr, edge_verdicts
+from pyro_sparse.inference.edges.program.ready import decoder_program
+from pyro_sparse.inference.edges.program.sampler import run_program
+from pyro_sparse.inference.program.recorded import RecordedDensity
+from pyro_sparse.inference.program.result import REACH
+
+Array = NDArray[np.float64]
+
+SEEDS, QUICK_SEEDS = 10, 1
+TABLES = 10  # of a program and a seed
+SAME = ("normal", "bernoulli", "poisson")
+ROWS, FEATURES, FACTORS = 250, 12, 2
+SWEEPS, WARM_UP = 2300, 300
+SPECIAL_SWEEPS = {"normal": 4400, "bernoulli": 4400, "poisson": 4400}
+SEED_TABLES = 5  # of a seed
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", nargs="+", choices=["same", "calibrated", "seeds"], help="only these")
+    parser.add_argument("--programs", nargs="+", choices=list(PROGRAMS), help="only these")
+    parser.add_argument("--first-seed", type=int, default=0, help="begin at this seed (1000 and up: tuning)")
+
+
+def tasks(options: argparse.Namespace) -> list[Row]:
+    only = options.only or ["calibrated", "same", "seeds"]
+    rows: list[Row] = []
+    for seed in (options.first_seed + s for s in report_seeds(options.seeds)):
+        if "calibrated" in only:
+            names = options.programs or (["linear", "mechanism"] if options.quick else list(PROGRAMS))
+            rows += [{"what": "calibrated", "name": n, "seed": seed, "quick": options.quick} for n in names]
+        if "same" in only and seed % 5 == 0:  # two tables of each kind
+            kinds = SAME[:1] if options.quick else SAME
+            rows += [
+                {"what": "same", "name": f"{kind}, {axes}", "seed": seed, "quick": options.quick}
+                for kind in kinds
+                for axes in ("anchored", "free")
+            ]
+        if "seeds" in only and not options.quick:
+            rows.append({"what": "seeds", "name": "linear", "seed": seed, "quick": False})
+    return rows
+
+
+def run(what: str, name: str, seed: int, quick: bool) -> Row:
+    torch.set_num_threads(1)
+    return {"calibrated": calibrated, "same": same, "seeds": two_seeds}[what](name, seed, quick)
+
+
+# ---- truths of programs ------------------------------------------------------------------------------------
+def calibrated(name: str, seed: int, quick: bool) -> Row:
+    case = PROGRAMS[name]
+    data = case.data(np.random.default_rng(seed))
+    length = {"sweeps": 60, "warm_up": 30} if quick else {}
+    experiment = program_experiment(
+        ps.Program(case.program, case.n_factors), data, 2 if quick else TABLES, seed=seed, **length
+    )
+    return {
+        "probability": experiment.probability.round(4).tolist(),
+        "truth": experiment.edge.astype(int).tolist(),
+        "cover": experiment.coverage(0.9),
+        "axes": experiment.right_axes.astype(int).tolist(),
+        "flagged": experiment.flagged.astype(int).tolist(),
+    }
+
+
+# ---- the same posterior ------------------------------------------------------------------------------------
+def simulated(kind: str, seed: int) -> Array:
+    """Two factors, 40 % of edges of middling size, and two features that hold the axes."""
+    rng = np.random.default_rng([seed, 41])
+    weight = (rng.random((FEATURES, FACTORS)) < 0.4) * rng.normal(0, 0.6, (FEATURES, FACTORS))
+    weight[:FACTORS] = 0.8 * np.eye(FACTORS)
+    f = rng.standard_normal((ROWS, FACTORS)) @ weight.T
+    if kind == "normal":
+        return f + 0.7 * rng.standard_normal(f.shape)
+    if kind == "bernoulli":
+        return (rng.random(f.shape) < 1 / (1 + np.exp(-2 * f))).astype(float)
+    return rng.poisson(np.exp(0.5 * f + 0.7)).astype(float)
+
+
+def same(name: str, seed: int, quick: bool) -> Row:
+    kind, axes = name.split(", ")
+    normal = kind == "normal"
+    prior = ps.priors.SpikeSlabNormal(
+        slab_scale=0.6 if normal else 1.2, spike_scale=0.05 if normal else 0.1, b=2.0
+    )
+    anchors = {"anchors": {"x1": 0, "x2": 1}} if axes == "anchored" else {}
+    likelihood = ps.likelihoods.Poisson(size_factors=False) if kind == "poisson" else kind
+    model = ps.models.SparseDecoder(
+        FEATURES, FACTORS, decoder="linear", likelihood=likelihood, prior=prior, factor_cov=False, **anchors
+    )
+    fit = ps.fit(model, simulated(kind, seed), seed=seed, restarts=4, progress=False)
+    special, engine, cpu = [], [], [0.0, 0.0]
+    record = 0.0
+    for again in (0, 1):
+        before = time.process_time()
+        idata = fit.edge_posterior(
+            "mcmc", seed=again, sweeps=60 if quick else SPECIAL_SWEEPS[kind], tolerance=0.0, chains=4
+        )
+        cpu[0] += time.process_time() - before
+        special.append(ps.edge_prob(idata).to_numpy())
+        reference = idata["edge_posterior"]["weight"].transpose("feature", "factor").to_numpy()
+        before = time.process_time()
+        draws, recorded = _engine(fit, reference, again, quick)
+        cpu[1] += time.process_time() - before - recorded
+        record = recorded
+        engine.append(draws)
+    first, second = (np.mean(both, axis=0) for both in (special, engine))
+    gaps = [float(np.sqrt(np.mean((both[0] - both[1]) ** 2))) for both in (special, engine)]
+    apart = np.abs(first - second)
+    return {
+        "mean": float(apart.mean()),
+        "max": float(apart.max()),
+        "mc_error": gaps[1],
+        "mc_error_special": gaps[0],
+        "middling": int(((first > 0.05) & (first < 0.95)).sum()),
+        "special_cpu_s": cpu[0] / 2,
+        "engine_cpu_s": cpu[1] / 2,
+        "record_cpu_s": record,
+    }
+
+
+def _engine(fit: Any, reference: Array, seed: int, quick: bool) -> tuple[Array, float]:
+    """Probabilities in the order of factors of `reference`, and CPU seconds of recording."""
+    before = time.process_time()
+    model = decoder_program(fit.model)
+    data = ps.Data(np.asarray(fit.table.x, dtype=float))
+    density = RecordedDensity(model, data, 4, seed=seed)
+    recorded = time.process_time() - before
+    torch.manual_seed(seed)
+    weight = fit.model.weights[fit.best].detach().double()
+    frame, sign = (fit.alignment[name][fit.best] for name in ("permutation", "sign"))
+    scores = np.zeros((ROWS, FACTORS))
+    scores[:, frame] = fit.transform() * sign
+    start = {name: value.clone() for name, value in density.start.items()}
+    start["W"] = weight + 0.02 * torch.randn(4, *weight.shape, dtype=torch.float64)
+    start["z"] = torch.as_tensor(scores).reshape(1, ROWS, 1, FACTORS).repeat(4, 1, 1, 1)
+    draws = run_program(
+        density, start, "W", pivot=reference, sweeps=60 if quick else SWEEPS,
+        warm_up=20 if quick else WARM_UP, num_draws=50, heated=[False] * 4,
+    )  # fmt: skip
+    pool = pool_chains(draws.prob, draws.prob_error, draws.log_marginal.mean(1), None, REACH)
+    return np.average(draws.prob, axis=0, weights=pool.weight), recorded
+
+
+# ---- two seeds ---------------------------------------------------------------------------------------------
+def two_seeds(name: str, seed: int, quick: bool) -> Row:  # noqa: ARG001 (as of all)
+    largest, decided = [], []
+    for number in range(SEED_TABLES):
+        rng = np.random.default_rng([seed, number, 43])
+        weight = (rng.random((12, 2)) < 0.4) * rng.normal(0, 0.6, (12, 2))
+        x = rng.standard_normal((200, 2)) @ weight.T + 0.7 * rng.standard_normal((200, 12))
+        fit = ps.fit(ps.models.SparseDecoder(12, 2, decoder="linear"), x, seed=seed, progress=False)
+        answers = [fit.edge_posterior(seed=again) for again in (0, 1)]
+        p = [ps.edge_prob(idata).to_numpy() for idata in answers]
+        verdicts = [ps.summary(idata).sort_index()["verdict"].to_numpy() for idata in answers]
+        open_edges = ((verdicts[0] == "open") | (verdicts[1] == "open")).reshape(-1)
+        table_of = [ps.summary(idata).sort_index()["probability"].to_numpy() for idata in answers]
+        apart = np.abs(table_of[0] - table_of[1])
+        largest.append(float(np.abs(p[0] - p[1]).max()))
+        decided.append(float(np.max(apart[~open_edges], initial=0.0)))
+    return {"largest": largest, "decided": decided}
+
+
+# ---- figures -----------------------------------------------------------------------------------------------
+def collect(rows: list[Row], options: argparse.Namespace) -> Row:  # noqa: ARG001 (as of all)
+    """{"same": {kind: figures}, "calibrated": {program: figures}, "cost": {kind: ratio}, …}."""
+    by = {what: [row for row in rows if row["what"] == what] for what in ("same", "calibrated", "seeds")}
+    answer: Row = {"same": {}, "calibrated": {}, "cost": {}}
+    for kind in sorted({row["name"] for row in by["same"]}):
+        chosen = [row for row in by["same"] if row["name"] == kind]
+        answer["same"][kind] = {
+            "mean": float(np.mean([row["mean"] for row in chosen])),
+            "max": float(np.max([row["max"] for row in chosen])),
+            **{n: float(np.sqrt(np.mean([row[n] ** 2 for row in chosen]))) for n in ("mc_error", "mc_error_special")},
+            "tables": len(chosen),
+        }
+        costs = [
+            row["engine_cpu_s"] * row["mc_error"] ** 2
+            / max(row["special_cpu_s"] * row["mc_error_special"] ** 2, 1e-12)
+            for row in chosen
+        ]  # fmt: skip
+        answer["cost"][kind] = float(np.exp(np.mean(np.log(costs))))
+    if by["same"]:
+        answer["record_cpu_s"] = float(np.median([row["record_cpu_s"] for row in by["same"]]))
+    for name in sorted({row["name"] for row in by["calibrated"]}):
+        answer["calibrated"][name] = _calibration([row for row in by["calibrated"] if row["name"] == name])
+    if by["seeds"]:
+        answer["seeds_differ_max"] = max(v for row in by["seeds"] for v in row["decided"])
+        answer["seeds_differ_open"] = max(v for row in by["seeds"] for v in row["largest"])
+    return answer
+
+
+def table(rows: list[Row]) -> list[Row]:
+    """One line per kind and program."""
+    answer = collect(rows, argparse.Namespace())
+    lines = [{"same": kind, **line, "cost": answer["cost"][kind]} for kind, line in answer["same"].items()]
+    for name, line in answer["calibrated"].items():
+        lines.append({"program": name, **{key: value for key, value in line.items() if key != "covers"}})
+    return lines
+
+
+def _calibration(rows: list[Row]) -> Row:
+    p = np.concatenate([np.array(row["probability"]) for row in rows])
+    truth = np.concatenate([np.array(row["truth"]) for row in rows])
+    selected = [bayesian_fdr(table, 0.1) for table in p]
+    false = [float((s & (t == 0)).sum() / max(1, s.sum())) for s, t in zip(selected, truth, strict=True)]
+    power = sum((s & (t == 1)).sum() for s, t in zip(selected, truth, strict=True)) / max(1, truth.sum())
+    sure = np.array([edge_verdicts(table, np.zeros(table.shape)) == "present" for table in p])
+    axes, flagged = (np.concatenate([np.array(row[n]) for row in rows]) for n in ("axes", "flagged"))
+    covers = {n: float(np.mean([row["cover"][n] for row in rows])) for n in rows[0]["cover"]}
+    return {
+        "n": len(p),
+        "ece": ece(p.ravel(), truth.ravel()),
+        "ece_null": float(ece_when_calibrated(p.ravel()).mean()),
+        "brier": float(np.mean((p - truth) ** 2)),
+        "brier_expected": float(np.mean(p * (1 - p))),
+        "fdr10": float(np.mean(false)),
+        "power": float(power),
+        "present_false": float((truth[sure] == 0).mean()) if sure.any() else 0.0,
+        "cover": float(np.mean(list(covers.values()))),
+        "covers": covers,
+        "axes_right": float(axes.mean()),
+        "axes_right_or_flagged": float((axes | flagged).mean()),
+    }
