@@ -37,7 +37,9 @@ class Case(NamedTuple):
 
 def _table(rng: Rng, rows: int, features: int, discrete: bool = False) -> np.ndarray:
     """Cells that only say which shape a table has."""
-    return rng.integers(0, 2, (rows, features)).astype(float) if discrete else rng.normal(size=(rows, features))
+    return (
+        rng.integers(0, 2, (rows, features)).astype(float) if discrete else rng.normal(size=(rows, features))
+    )
 
 
 def linear(d: ps.DataView) -> None:
@@ -45,7 +47,13 @@ def linear(d: ps.DataView) -> None:
     k = torch.ones(d.n_factors)
     eta = ps.sample("eta", dist.Beta(k, 2 * k).to_event(1), each="factor")
     with d.features:
-        W = ps.edges("W", log_odds=torch.logit(eta), slab=dist.Normal(0.0, 0.8), spike=dist.Normal(0.0, 0.03), to=d.factors)
+        W = ps.edges(
+            "W",
+            log_odds=torch.logit(eta),
+            slab=dist.Normal(0.0, 0.8),
+            spike=dist.Normal(0.0, 0.03),
+            to=d.factors,
+        )
         b = pyro.sample("b", dist.Normal(0.0, 1.0))
         sd = pyro.sample("sd", dist.LogNormal(-0.5, 0.5))
     with d.rows:
@@ -57,10 +65,14 @@ def linear(d: ps.DataView) -> None:
 def covariates(d: ps.DataView) -> None:
     """Covariates on the factors' means; rates of edges by family of features."""
     rate = pyro.sample("rate", dist.Normal(-0.5, 1.0).expand([d.levels("family")]).to_event(1))
-    B = ps.sample("B", dist.Normal(0.0, 1.0).expand([d.dose.shape[-1], d.n_factors]).to_event(2), axes="factor")
+    B = ps.sample(
+        "B", dist.Normal(0.0, 1.0).expand([d.dose.shape[-1], d.n_factors]).to_event(2), axes="factor"
+    )
     with d.features:
         odds = rate[..., d.family].unsqueeze(-1)
-        W = ps.edges("W", log_odds=odds, slab=dist.Normal(0.0, 0.8), spike=dist.Normal(0.0, 0.03), to=d.factors)
+        W = ps.edges(
+            "W", log_odds=odds, slab=dist.Normal(0.0, 0.8), spike=dist.Normal(0.0, 0.03), to=d.factors
+        )
         sd = pyro.sample("sd", dist.LogNormal(-0.5, 0.5))
     with d.rows:
         z = ps.factors("z", dist.Normal(d.dose @ B, 1.0))
@@ -74,7 +86,9 @@ def hierarchical(d: ps.DataView) -> None:
     slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
     with d.features:
         odds = (centre + slope * d.score).unsqueeze(-1)
-        W = ps.edges("W", log_odds=odds, slab=dist.Normal(0.0, 0.8), spike=dist.Normal(0.0, 0.03), to=d.factors)
+        W = ps.edges(
+            "W", log_odds=odds, slab=dist.Normal(0.0, 0.8), spike=dist.Normal(0.0, 0.03), to=d.factors
+        )
         sd = pyro.sample("sd", dist.LogNormal(-0.5, 0.5))
     with d.rows:
         z = ps.factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
@@ -87,7 +101,13 @@ def ordinal(d: ps.DataView) -> None:
     k = torch.ones(d.n_factors)
     eta = ps.sample("eta", dist.Beta(k, 2 * k).to_event(1), each="factor")
     with d.features:
-        W = ps.edges("W", log_odds=torch.logit(eta), slab=dist.Normal(0.0, 1.5), spike=dist.Normal(0.0, 0.05), to=d.factors)
+        W = ps.edges(
+            "W",
+            log_odds=torch.logit(eta),
+            slab=dist.Normal(0.0, 1.5),
+            spike=dist.Normal(0.0, 0.05),
+            to=d.factors,
+        )
         first = pyro.sample("first", dist.Normal(-1.5, 1.0))
         gaps = pyro.sample("gaps", dist.LogNormal(torch.zeros(3), 0.5).to_event(1))
     with d.rows:
@@ -102,7 +122,13 @@ def counts(d: ps.DataView) -> None:
     k = torch.ones(d.n_factors)
     eta = ps.sample("eta", dist.Beta(k, 2 * k).to_event(1), each="factor")
     with d.features:
-        W = ps.edges("W", log_odds=torch.logit(eta), slab=dist.Normal(0.0, 0.5), spike=dist.Normal(0.0, 0.02), to=d.factors)
+        W = ps.edges(
+            "W",
+            log_odds=torch.logit(eta),
+            slab=dist.Normal(0.0, 0.5),
+            spike=dist.Normal(0.0, 0.02),
+            to=d.factors,
+        )
         b = pyro.sample("b", dist.Normal(1.0, 0.7))
         zero = pyro.sample("zero", dist.Beta(1.0, 6.0))
     with d.rows:
@@ -132,7 +158,13 @@ def curved(d: ps.DataView) -> None:
     eta = ps.sample("eta", dist.Beta(k, 2 * k).to_event(1), each="factor")
     A = ps.sample("A", dist.Normal(0.0, 1.0).expand([d.n_factors, 3]).to_event(2))
     with d.features:
-        W = ps.edges("W", log_odds=torch.logit(eta), slab=dist.Normal(0.0, 0.8), spike=dist.Normal(0.0, 0.03), to=d.factors)
+        W = ps.edges(
+            "W",
+            log_odds=torch.logit(eta),
+            slab=dist.Normal(0.0, 0.8),
+            spike=dist.Normal(0.0, 0.03),
+            to=d.factors,
+        )
         head = ps.sample("head", dist.Normal(torch.zeros(3), 0.4).to_event(1))
         sd = pyro.sample("sd", dist.LogNormal(-0.7, 0.4))
     with d.rows:
@@ -149,7 +181,9 @@ def views(d: ps.DataView) -> None:
     level = pyro.sample("level", dist.Normal(-0.5, 0.5).expand([2]).to_event(1))
     with d.features:
         odds = rate[..., d.view, :]
-        W = ps.edges("W", log_odds=odds, slab=dist.Normal(0.0, 0.8), spike=dist.Normal(0.0, 0.03), to=d.factors)
+        W = ps.edges(
+            "W", log_odds=odds, slab=dist.Normal(0.0, 0.8), spike=dist.Normal(0.0, 0.03), to=d.factors
+        )
         sd = pyro.sample("sd", dist.LogNormal(level[..., d.view], 0.2))
     with d.rows:
         z = ps.factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
@@ -162,7 +196,13 @@ def bernoulli(d: ps.DataView) -> None:
     k = torch.ones(d.n_factors)
     eta = ps.sample("eta", dist.Beta(k, 2 * k).to_event(1), each="factor")
     with d.features:
-        W = ps.edges("W", log_odds=torch.logit(eta), slab=dist.Normal(0.0, 1.5), spike=dist.Normal(0.0, 0.05), to=d.factors)
+        W = ps.edges(
+            "W",
+            log_odds=torch.logit(eta),
+            slab=dist.Normal(0.0, 1.5),
+            spike=dist.Normal(0.0, 0.05),
+            to=d.factors,
+        )
         b = pyro.sample("b", dist.Normal(0.0, 1.0))
     with d.rows:
         z = ps.factors("z", dist.Normal(0 * k, 1.0))
@@ -182,7 +222,9 @@ PROGRAMS = {
     ),
     "hierarchical": Case(
         hierarchical,
-        lambda rng: ps.Data(_table(rng, ROWS, FEATURES), features={"score": np.linspace(-1.5, 1.5, FEATURES)}),
+        lambda rng: ps.Data(
+            _table(rng, ROWS, FEATURES), features={"score": np.linspace(-1.5, 1.5, FEATURES)}
+        ),
     ),
     "ordinal": Case(ordinal, lambda rng: ps.Data(_table(rng, ROWS, FEATURES, discrete=True))),
     "counts": Case(
@@ -198,7 +240,8 @@ PROGRAMS = {
     "views": Case(
         views,
         lambda rng: ps.Data(
-            _table(rng, ROWS, FEATURES), features={"view": ["rna"] * (FEATURES // 2) + ["protein"] * (FEATURES // 2)}
+            _table(rng, ROWS, FEATURES),
+            features={"view": ["rna"] * (FEATURES // 2) + ["protein"] * (FEATURES // 2)},
         ),
     ),
     "bernoulli": Case(bernoulli, lambda rng: ps.Data(_table(rng, ROWS, FEATURES, discrete=True))),

@@ -23,6 +23,7 @@ from .data.stores import open_rows
 from .estimators.factors import SparseFactorModel
 from .estimators.tasks import MultiTaskSparseRegressor, SparseTaskSVM
 from .inference import fit, fit_restart, load, merge
+from .inference.program.check import check
 from .pages.of_table import report
 from .posterior.draws import graph_draws
 from .posterior.salience import salient_edges
@@ -38,6 +39,7 @@ __all__ = [
     "SparseTaskSVM",
     "__version__",
     "calibrate",
+    "check",
     "check_table",
     "datasets",
     "distributions",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from .decoders import experiment
 from .discoveries import realised_fdr
+from .programs import program_experiment
 from .reliability import reliability
 from .sbc import sbc
 from .statistics import graph_statistics, value_statistics
@@ -17,6 +18,7 @@ from .statistics import graph_statistics, value_statistics
 __all__ = [
     "experiment",
     "graph_statistics",
+    "program_experiment",
     "realised_fdr",
     "reliability",
     "sbc",

@@ -3,8 +3,8 @@ r"""Simulation of a program from its own prior, and chains over all simulated ta
 .. math:: \theta^*, \gamma^* \sim p(\theta, \gamma), \quad x \sim p(x \mid \theta^*), \quad
           \theta_1, \theta_2, \dots \sim p(\theta \mid x)
 
-Rows, features and what is known of them are those of `data`; cells that were not seen there are not seen in any
-table. Chains begin at the tables' components and at other draws from the prior, never at the truth.
+Rows, features and what is known of them are those of `data`; cells that were not seen there are not seen in
+any table. Chains begin at the tables' components and at other draws from the prior, never at the truth.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ def _simulated(model: Program, data: Data, layout: Layout) -> SimulatedTable:
     cells = trace.nodes[observed[0]]
     if len(observed) > 1 or cells["value"].shape != data.x.shape:
         raise ValueError(
-            f"program: its data are {', '.join(observed)}, and a table can be drawn only from one observed site of "
-            f"shape {data.x.shape}: pyro.sample(..., obs=d.x)"
+            f"program: its data are {', '.join(observed)}, and a table can be drawn only from one observed "
+            f"site of shape {data.x.shape}: pyro.sample(..., obs=d.x)"
         )
     site = layout.edges[0]
     weight, fn = trace.nodes[site.name]["value"], trace.nodes[site.name]["fn"]
@@ -151,7 +151,9 @@ def _simulated(model: Program, data: Data, layout: Layout) -> SimulatedTable:
         fn = fn.base_dist
     edge = weight > 0.5 if site.kind == "gates" else fn.drawn_edges
     others = {
-        s.name: trace.nodes[s.name]["value"].numpy() for s in layout.sites.values() if not s.observed and s is not site
+        s.name: trace.nodes[s.name]["value"].numpy()
+        for s in layout.sites.values()
+        if not s.observed and s is not site
     }
     return SimulatedTable(cells["value"].numpy(), edge.numpy(), weight.numpy(), others)
 
@@ -200,7 +202,14 @@ def program_experiment(
         start = _starts(density, x, data.seen, of_chain, seed)
         truths = np.stack([tables[t].weight for t in of_chain])
         draws = run_program(
-            density, start, site, pivot=truths, sweeps=sweeps, warm_up=warm_up, num_draws=num_draws, progress=progress
+            density,
+            start,
+            site,
+            pivot=truths,
+            sweeps=sweeps,
+            warm_up=warm_up,
+            num_draws=num_draws,
+            progress=progress,
         )
     return _compared(tables, draws, of_chain, density.layout)
 
@@ -208,11 +217,14 @@ def program_experiment(
 def _starts(
     density: RecordedDensity, x: Array, seen: NDArray[np.bool_], of_chain: NDArray[np.intp], seed: int
 ) -> dict[str, Any]:
-    """The first chain of each table on its components, the others there in axes turned at random, or as drawn."""
+    """A table's first chain on its components, the others there in axes turned at random, or as drawn."""
     start = {name: value.clone() for name, value in density.start.items()}
     for c in range(len(of_chain)):
         first = c == 0 or of_chain[c] != of_chain[c - 1]
-        drawn = {name: value[c : c + 1].repeat(3, *[1] * (value.dim() - 1)) for name, value in density.start.items()}
+        drawn = {
+            name: value[c : c + 1].repeat(3, *[1] * (value.dim() - 1))
+            for name, value in density.start.items()
+        }
         made = starts_of(density.layout, drawn, x[c], seen, seed + c)
         for name in start:
             start[name][c] = made[name][0 if first else 2]
@@ -230,7 +242,11 @@ def _compared(
         kept = chains[pool.keep & (pool.weight > 0)]
         weights = pool.weight[pool.keep & (pool.weight > 0)]
         probability.append(np.average(draws.prob[kept], axis=0, weights=weights).clip(0, 1))
-        pooled = {"edge": draws.edge[kept], "weight": draws.weight[kept], **{n: v[kept] for n, v in draws.sites.items()}}
+        pooled: dict[str, NDArray[Any]] = {
+            "edge": draws.edge[kept],
+            "weight": draws.weight[kept],
+            **{n: v[kept] for n, v in draws.sites.items()},
+        }
         by_table.append({name: value.reshape(-1, *value.shape[2:]) for name, value in pooled.items()})
         right.append(_has_axes(draws.weight[kept].mean((0, 1)), table) if layout.has_axes else True)
         apart = np.ptp(draws.prob[kept], axis=0).max() > 0.25 if len(kept) > 1 else False

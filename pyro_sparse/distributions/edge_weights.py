@@ -65,12 +65,15 @@ class Component(NamedTuple):
 
     def log_prob(self, w: Tensor) -> Tensor:
         """Its log density."""
+        zero = torch.zeros_like(self.scale)
         if self.family == "laplace":
-            return dist.Laplace(torch.zeros_like(self.scale), self.scale, validate_args=False).log_prob(w)
-        if self.family == "student":
-            zero = torch.zeros_like(self.scale)
-            return dist.StudentT(self.df, zero, self.scale, validate_args=False).log_prob(w)
-        return dist.Normal(torch.zeros_like(self.scale), self.scale, validate_args=False).log_prob(w)
+            density = dist.Laplace(zero, self.scale, validate_args=False)
+        elif self.family == "student":
+            density = dist.StudentT(self.df, zero, self.scale, validate_args=False)
+        else:
+            density = dist.Normal(zero, self.scale, validate_args=False)
+        log_prob: Tensor = density.log_prob(w)
+        return log_prob
 
     def sample(self, shape: torch.Size) -> Tensor:
         """Draws of this shape."""
@@ -78,11 +81,14 @@ class Component(NamedTuple):
             return torch.zeros(shape, dtype=self.scale.dtype, device=self.scale.device)
         zero, scale = torch.zeros_like(self.scale).expand(shape), self.scale.expand(shape)
         if self.family == "laplace":
-            return dist.Laplace(zero, scale).sample()
-        if self.family == "student":
+            density = dist.Laplace(zero, scale)
+        elif self.family == "student":
             df = torch.as_tensor(self.df, dtype=scale.dtype, device=scale.device)
-            return dist.StudentT(df.expand(shape), zero, scale).sample()
-        return dist.Normal(zero, scale).sample()
+            density = dist.StudentT(df.expand(shape), zero, scale)
+        else:
+            density = dist.Normal(zero, scale)
+        drawn: Tensor = density.sample()
+        return drawn
 
 
 def as_component(name: str, distribution: dist.TorchDistribution) -> Component:
@@ -100,8 +106,8 @@ def as_component(name: str, distribution: dist.TorchDistribution) -> Component:
     TypeError, ValueError
         It is of another family, or not around zero.
     """
-    known = {dist.Normal: "normal", dist.Laplace: "laplace", dist.StudentT: "student", dist.Delta: "point"}
-    kind = next((word for family, word in known.items() if isinstance(distribution, family)), None)
+    kinds = {dist.Normal: "normal", dist.Laplace: "laplace", dist.StudentT: "student", dist.Delta: "point"}
+    kind = next((word for family, word in kinds.items() if isinstance(distribution, family)), None)
     if kind is None or (kind == "point" and name == "slab"):
         point = " or Delta(0.)" if name == "spike" else ""
         raise TypeError(

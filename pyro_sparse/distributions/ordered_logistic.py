@@ -16,7 +16,9 @@ _LEAST = 1e-30  # probability of a level, so that its logarithm is finite
 
 
 class OrderedLogistic(dist.Categorical):
-    """Levels 0, 1, … in order. As Pyro's, which writes in place and so cannot be vectorised by `torch.func.vmap`.
+    """Levels 0, 1, … in order, also under `torch.func.vmap`.
+
+    Pyro's distribution of this name writes in place and so cannot be vectorised.
 
     Parameters
     ----------
@@ -24,6 +26,8 @@ class OrderedLogistic(dist.Categorical):
         f.
     cutpoints : Tensor (..., level)
         c, increasing, one fewer than levels; broadcast with the predictor.
+    validate_args : bool, optional
+        Whether arguments and values are checked; default as PyTorch is set.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A distribution with a batch dimension of size one behind its others: rows where a table has columns, too."""
+"""A distribution with a last batch dimension of size one: rows, where a table has columns, too."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Unsqueezed(dist.TorchDistribution):
         super().__init__(torch.Size((*base.batch_shape, 1)), base.event_shape, validate_args=False)
 
     @property
-    def has_rsample(self) -> bool:  # type: ignore[override]
+    def has_rsample(self) -> bool:
         """Whether the base has."""
         return bool(self.base.has_rsample)
 
     @property
-    def has_enumerate_support(self) -> bool:  # type: ignore[override]
+    def has_enumerate_support(self) -> bool:
         """Whether the base has."""
         return bool(self.base.has_enumerate_support)
 
@@ -56,21 +56,26 @@ class Unsqueezed(dist.TorchDistribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density."""
-        return self.base.log_prob(value.squeeze(-1 - self.event_dim)).unsqueeze(-1)
+        log_prob: Tensor = self.base.log_prob(value.squeeze(-1 - self.event_dim))
+        return log_prob.unsqueeze(-1)
 
     def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:  # noqa: B008 (as torch has it)
         """Draws."""
-        return self.base.sample(sample_shape).unsqueeze(-1 - self.event_dim)
+        drawn: Tensor = self.base.sample(sample_shape)
+        return drawn.unsqueeze(-1 - self.event_dim)
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:  # noqa: B008
         """Draws with gradients."""
-        return self.base.rsample(sample_shape).unsqueeze(-1 - self.event_dim)
+        drawn: Tensor = self.base.rsample(sample_shape)
+        return drawn.unsqueeze(-1 - self.event_dim)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All values of the base."""
-        return self.base.enumerate_support(expand).unsqueeze(-1 - self.event_dim)
+        values: Tensor = self.base.enumerate_support(expand)
+        return values.unsqueeze(-1 - self.event_dim)
 
     @property
     def mean(self) -> Tensor:
         """That of the base."""
-        return self.base.mean.unsqueeze(-1 - self.event_dim)
+        mean: Tensor = self.base.mean
+        return mean.unsqueeze(-1 - self.event_dim)

@@ -149,7 +149,7 @@ def _tasks(model: MultiTaskRegression, X: TableLike, arguments: Mapping[str, Any
     return _warned(data, task_findings(data, model.n_latents))
 
 
-def _program(model: Program, X: TableLike | ProgramData, arguments: Mapping[str, Any]) -> ProgramData:  # noqa: ARG001
+def _program(model: Program, X: TableLike | ProgramData, arguments: Mapping[str, Any]) -> ProgramData:
     if isinstance(X, ProgramData):
         if arguments["feature_names"] is not None:
             raise TypeError("feature_names: X has its names; give them to ps.Data")

@@ -62,8 +62,8 @@ def check_has_loadings(idata: ArvizData) -> None:
         )
     if weights_vary(idata) and not has_loadings(idata):
         raise ValueError(
-            "idata: its weights are in the units of the program, and only standardised loadings have a size by "
-            "custom; ask its draws: (abs(idata.posterior['weight']) >= size).mean(('chain', 'draw'))"
+            "idata: its weights are in the units of the program, and only standardised loadings have a size "
+            "by custom; ask its draws: (abs(idata.posterior['weight']) >= size).mean(('chain', 'draw'))"
         )
     if not weights_vary(idata):
         contents = "scores" if holds_scores(idata) else "edges by the strengths of slopes"

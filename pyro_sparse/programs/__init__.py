@@ -1,4 +1,4 @@
-"""What people write their own models with: data, a program, its edges and factors. How is it fitted? See `fit`."""
+"""What people write their own models with: data, a program, its edges and factors. `fit` fits it."""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["Data", "DataView", "FactorAxis"]
 
 _LEAST_ROWS = 3
-_TAKEN = frozenset({"x", "seen", "rows", "features", "factors", "n_factors", "levels", "n_rows", "n_features"})
+_TAKEN = frozenset(
+    {"x", "seen", "rows", "features", "factors", "n_factors", "levels", "n_rows", "n_features"}
+)
 
 
 class FactorAxis(NamedTuple):
@@ -109,23 +111,27 @@ class Data:
         set_field(self, "feature_names", name_features(read_names(feature_names), names, x.shape[-1]))
         set_field(self, "sample_names", samples or [str(i) for i in range(len(x))])
         labels: dict[str, list[Any]] = {}
-        for plate, given, index, known in (
+        for plate, columns, index, labelled in (
             ("rows", rows, self.sample_names, samples),
             ("features", features, self.feature_names, names if feature_names is None else feature_names),
         ):
             values = {
-                name: _values(f"{plate}[{name!r}]", name, value, index, known is not None, labels)
-                for name, value in (given or {}).items()
+                name: _values(f"{plate}[{name!r}]", name, value, index, labelled is not None, labels)
+                for name, value in (columns or {}).items()
             }
             set_field(self, plate, values)
         if twice := sorted(set(self.rows) & set(self.features)):
-            raise ValueError(f"features: {twice[0]!r} is a name of rows, too; the program reads both as d.{twice[0]}")
+            raise ValueError(
+                f"features: {twice[0]!r} is a name of rows, too; the program reads both as d.{twice[0]}"
+            )
         set_field(self, "labels", labels)
 
     def __len__(self) -> int:
         return len(self.x)
 
-    def tensors(self, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+    def tensors(
+        self, device: str | torch.device = "cpu", dtype: torch.dtype | None = None
+    ) -> dict[str, Tensor]:
         """What a program reads, as tensors; real numbers in the default precision unless another is named."""
         real = torch.get_default_dtype() if dtype is None else dtype
         arrays = {"x": self.x, "seen": self.seen, **self.rows, **self.features}
@@ -154,11 +160,11 @@ class Data:
         ----------
         x : ndarray (row, ..., feature)
         """
-        other = object.__new__(Data)
+        changed = object.__new__(Data)
         for name, value in vars(self).items():
-            object.__setattr__(other, name, value)
-        object.__setattr__(other, "x", np.where(self.seen, x, self.x))
-        return other
+            object.__setattr__(changed, name, value)
+        object.__setattr__(changed, "x", np.where(self.seen, x, self.x))
+        return changed
 
 
 class DataView:
@@ -217,7 +223,9 @@ def _values(
 ) -> np.ndarray:
     """Numbers, or the numbers of labels, in the order of `index`."""
     if not name.isidentifier() or name.startswith("_") or name in _TAKEN:
-        raise ValueError(f"{where}: the program would read it as d.{name}, which is no free name; choose another")
+        raise ValueError(
+            f"{where}: the program would read it as d.{name}, which is no free name; choose another"
+        )
     value = as_frame(value)
     if isinstance(value, pd.Series | pd.DataFrame):
         value = _matched(where, value, index, is_named)
@@ -240,7 +248,8 @@ def _values(
     array = array.astype(float)
     if not np.isfinite(array).all():
         raise ValueError(
-            f"{where}: entry {int(np.argwhere(~np.isfinite(array))[0][0])} is missing or infinite; wanted a number"
+            f"{where}: entry {int(np.argwhere(~np.isfinite(array))[0][0])} is missing or infinite; "
+            "wanted a number"
         )
     return array
 
@@ -257,5 +266,3 @@ def _matched(
         why = f"has no entry for {missing!r}" if missing is not None else "has a label twice"
         raise ValueError(f"{where}: {why}; wanted the labels of X, or an array in their order")
     return value.set_axis(labels).loc[index]
-
-

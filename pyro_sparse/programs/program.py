@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._utils.checks import check_whole
+from .data import Data
 
 if TYPE_CHECKING:
-    from .data import Data, DataView
+    from .data import DataView
 
 __all__ = ["Program"]
 
@@ -55,4 +56,4 @@ class Program:
 
     def __call__(self, data: Data | DataView) -> Any:
         """Run the program on data."""
-        return self.program(data.view(self.n_factors) if hasattr(data, "view") else data)
+        return self.program(data.view(self.n_factors) if isinstance(data, Data) else data)

@@ -1,4 +1,4 @@
-"""Sites of a program with something declared: edges, gates, factors, and which axis of a site is the factors'.
+"""Sites of a program that declare something: edges, gates, factors, or which axis of a site is the factors'.
 
 Each is one `pyro.sample` statement with a note in its `infer` dictionary, by which inference knows it; any
 Pyro algorithm may ignore the note. What they return has rows and features where a table has them, (row,
@@ -75,7 +75,9 @@ def edges(
 
 
 def gates(name: str, *, log_odds: Tensor | float, to: FactorAxis, permitted: Tensor | None = None) -> Tensor:
-    r"""0/1 edges from each feature to the factors, inside the plate of features, for a mechanism to multiply with.
+    r"""0/1 edges from each feature to the factors, inside the plate of features.
+
+    A mechanism multiplies with them.
 
     .. math:: \gamma_{jk} \sim \operatorname{Bernoulli}\bigl(\operatorname{logit}^{-1} \ell_{jk}\bigr)
 
@@ -167,7 +169,9 @@ def sample(
         if value not in (None, "factor"):
             raise ValueError(f"{argument}: want 'factor' (of the last axis) or None, got {value!r}")
     if axes and each:
-        raise ValueError("each: a site rotates with the factors or has one number for each; give axes or each")
+        raise ValueError(
+            "each: a site rotates with the factors or has one number for each; give axes or each"
+        )
     kind = "axis" if axes else "each" if each else None
     infer = {} if kind is None else {DECLARED: {"kind": kind, "axis": axes or each}}
     drawn = pyro.sample(name, distribution, infer=infer)
@@ -205,4 +209,3 @@ def _without_plates(value: Tensor, n_events: int) -> Tensor:
     """(particle, 1, feature, ...) without the plate of rows."""
     has = value.dim() - n_events >= PLATES and value.shape[-n_events - PLATES] == 1
     return value.squeeze(-n_events - PLATES) if has else value
-

@@ -1,3 +1,3 @@
-"""How is a program of a user's own fitted? Its density recorded once, the blocks that chains draw, good starts."""
+"""How is a user's own program fitted? Its density recorded once, the blocks that chains draw, good starts."""
 
 __all__: list[str] = []

@@ -9,7 +9,8 @@ of loadings :math:`w\,T^{-\top}`:
 * a **small linear map** :math:`T = e^{sR}`, R random, by Metropolis: its Jacobian is
   :math:`e^{s\,\mathrm{tr} R\,(n_z - n_w)}` with n the number of rows of factors and of loadings.
 
-Neither asks the program to be invariant; where it is, only priors have to be evaluated, which is found out once.
+Neither asks the program to be invariant; where it is, only priors have to be evaluated, which is found out
+once.
 
 References
 ----------
@@ -23,8 +24,8 @@ import math
 import torch
 from torch import Tensor
 
-from .recorded import Block, Position, RecordedDensity
 from .blocks import accepted
+from .recorded import Block, Position, RecordedDensity
 
 __all__ = ["AxisSampler"]
 
@@ -56,7 +57,9 @@ class AxisSampler:
         plain = {name for name, value in density.values(u).items() if value.shape == u[name].shape}
         plain = {name for name in plain if torch.equal(density.values(u)[name], u[name])}  # of real numbers
         self.loadings = [s.name for s in density.layout.axes if s.kind == "edges"]
-        self.scores = [s.name for s in density.layout.axes if s.kind in ("factors", "axis") and s.name in plain]
+        self.scores = [
+            s.name for s in density.layout.axes if s.kind in ("factors", "axis") and s.name in plain
+        ]
         self.n_factors = density.layout.n_factors
         points = any(spike == "point" for _, spike in density.families.values())
         has_factors = any(s.kind == "factors" and s.name in plain for s in density.layout.axes)
@@ -68,7 +71,9 @@ class AxisSampler:
         self.excess = sum(rows[0]) - sum(rows[1])
         self.of_maps = self._changed_by(u, _map_of(_generator(self.n_factors, 0.3, u[self.loadings[0]])))
         self.of_rotations = (
-            self._changed_by(u, _rotation(self.n_factors, 0, 1, torch.full((density.n_chains,), 0.7, dtype=torch.float64)))
+            self._changed_by(
+                u, _rotation(self.n_factors, 0, 1, torch.full((density.n_chains,), 0.7, dtype=torch.float64))
+            )
             if self.n_factors > 1
             else ()
         )
@@ -85,8 +90,8 @@ class AxisSampler:
         angles = 2 * math.pi * torch.arange(n, dtype=torch.float64) / n  # all of a circle, or it is no group
         chains = torch.ones(self.density.n_chains, dtype=torch.float64)
         level = torch.stack([
-            self.density.some(self.of_rotations, self._mapped(u, _rotation(self.n_factors, i, j, angle * chains)))
-            for angle in angles
+            self.density.some(self.of_rotations, self._mapped(u, rotation))
+            for rotation in (_rotation(self.n_factors, i, j, angle * chains) for angle in angles)
         ])  # fmt: skip
         gumbel = -(-torch.rand_like(level).log()).log()
         chosen = angles[(level.nan_to_num(nan=-torch.inf) + gumbel).argmax(0)]

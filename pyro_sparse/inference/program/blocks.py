@@ -17,7 +17,7 @@ Tierney (1994), Markov chains for exploring posterior distributions, Annals of S
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from pyro.ops.dual_averaging import DualAveraging
@@ -26,7 +26,7 @@ from torch.distributions import Chi2
 
 from .recorded import Block, Position, RecordedDensity
 
-__all__ = ["BlockSampler", "accepted", "cholesky", "is_quadratic"]
+__all__ = ["BlockSampler", "Sampler", "accepted", "cholesky", "is_quadratic"]
 
 _DF = 6.0  # degrees of freedom of proposals: a normal one gets stuck in the target's tails
 # Numbers of an element up to which its Hessian is taken; of a block with one element there is but one.
@@ -39,6 +39,33 @@ _FIRST_CLIMBS, _NEWTON_STEPS = 3, 15  # sweeps in which a block goes to its mode
 _AVERAGE = 0.02  # least weight of the newest sweep in running means
 _PATIENCE = 25  # sweeps of the warm-up between two decisions
 _SMALLEST_PRECISION = 1e-2
+
+
+class Sampler(Protocol):
+    """Draws one block given the rest, however it does so."""
+
+    @property
+    def method(self) -> str:
+        """How the block is drawn."""
+
+    @property
+    def acceptance(self) -> float:
+        """Share of proposals that were accepted of late."""
+
+    def ascend(self, u: Position) -> Position:
+        """A step of the first sweeps, which look for a mode."""
+
+    def draw(self, u: Position, adapts: bool) -> Position:
+        """A step that leaves the posterior invariant; it is tuned while `adapts`."""
+
+    def settle(self) -> None:
+        """End of the warm-up."""
+
+    def state(self) -> dict[str, Any]:
+        """All that its next steps depend on."""
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Go on from a state."""
 
 
 class BlockSampler:
@@ -61,7 +88,9 @@ class BlockSampler:
     def __init__(self, density: RecordedDensity, block: Block, u: Position):
         self.density, self.block = density, block
         most = _MOST_NEWTON_GLOBAL if block.group == "global" else _MOST_NEWTON
-        self.method = "hmc" if block.size > most else "exact" if is_quadratic(density, block, u) else "laplace"
+        self.method = (
+            "hmc" if block.size > most else "exact" if is_quadratic(density, block, u) else "laplace"
+        )
         self.has_hessian = block.size <= most
         self.centre: Tensor | None = None
         self.acceptance = 1.0
@@ -147,7 +176,9 @@ class BlockSampler:
 
         def along(q: Tensor) -> tuple[Tensor, Tensor]:
             value, gradient = self.density.slope(self.block, q, u)
-            return value, torch.linalg.solve_triangular(root, gradient.nan_to_num(0.0)[..., None], upper=False)[..., 0]
+            return value, torch.linalg.solve_triangular(
+                root, gradient.nan_to_num(0.0)[..., None], upper=False
+            )[..., 0]
 
         before, force = along(q)
         momentum = torch.randn_like(q)
@@ -178,8 +209,10 @@ class BlockSampler:
     # ---- what a resumed run needs --------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
         """All that its next steps depend on."""
-        own = {name: getattr(self, name) for name in ("method", "centre", "acceptance", "variance", "step_size", "since", "tuned", "climbed")}
-        return {**own, "tuner": dict(vars(self.tuner))}
+        names = (
+            "method", "centre", "acceptance", "variance", "step_size", "since", "tuned", "climbed",
+        )  # fmt: skip
+        return {**{name: getattr(self, name) for name in names}, "tuner": dict(vars(self.tuner))}
 
     def load(self, saved: dict[str, Any]) -> None:
         """Go on from a state."""
@@ -194,7 +227,9 @@ class BlockSampler:
         self.centre = self.centre + max(_AVERAGE, 1 / self.tuned) * (q - self.centre)
         if len(q) > 1 and not self.has_hessian:
             spread = q.var(0).mean(0).clamp(min=1e-4)
-            self.variance = spread if self.variance is None else self.variance + _AVERAGE * (spread - self.variance)
+            self.variance = (
+                spread if self.variance is None else self.variance + _AVERAGE * (spread - self.variance)
+            )
         self.since += 1
         if self.method == "laplace" and self.since >= _PATIENCE and self.acceptance < _LEAST_ACCEPTED:
             self.method = "hmc"
@@ -215,8 +250,8 @@ def is_quadratic(density: RecordedDensity, block: Block, u: Position) -> bool:
     u : dict of Tensor
     """
     q = density.pack(block, u)
-    one, other = (density.curvature(block, at, u)[1] for at in (q, q + torch.randn_like(q)))
-    return bool(((one - other).abs() <= _SAME * (1 + one.abs())).all())
+    here, there = (density.curvature(block, at, u)[1] for at in (q, q + torch.randn_like(q)))
+    return bool(((here - there).abs() <= _SAME * (1 + here.abs())).all())
 
 
 def accepted(log_ratio: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,13 +1,15 @@
 r"""The latent rows integrated out: what compares chains, and steps of one feature's numbers without its rows.
 
-Given everything else rows are independent, and the integral over each is Laplace's (exact where their terms are
-a quadratic): with :math:`t_n` the terms of row n, g their gradient and P their negative Hessian at a point m,
+Given everything else rows are independent, and the integral over each is Laplace's (exact where their terms
+are a quadratic): with :math:`t_n` the terms of row n, g their gradient and P their negative Hessian at a
+point m,
 
-.. math:: \log \int e^{t_n(z)} dz \approx t_n(m) + \tfrac12 g^\top P^{-1} g + \tfrac D2 \log 2\pi - \tfrac12 \log |P|.
+.. math:: \log \int e^{t_n(z)} dz \approx
+          t_n(m) + \tfrac12 g^\top P^{-1} g + \tfrac D2 \log 2\pi - \tfrac12 \log |P|.
 
-A feature whose noise is small holds the factors, and they hold it: drawn in turns, neither moves (a Heywood case
-lasts thousands of sweeps). Where the integral is exact, Hamiltonian steps of all other numbers at once are taken
-with the rows integrated out, and rows are drawn anew.
+A feature whose noise is small holds the factors, and they hold it: drawn in turns, neither moves (a Heywood
+case lasts thousands of sweeps). Where the integral is exact, Hamiltonian steps of all other numbers at once
+are taken with the rows integrated out, and rows are drawn anew.
 
 References
 ----------
@@ -57,8 +59,8 @@ class RowIntegral:
     def level(self, u: Position) -> Tensor:
         """Log density of all sites outside of the rows, (chain,).
 
-        The joint density would compare nothing: a feature whose noise vanishes has as much of it as one likes.
-        Where rows have too many numbers for a Hessian it is the joint nevertheless.
+        The joint density would compare nothing: a feature whose noise vanishes has as much of it as one
+        likes. Where rows have too many numbers for a Hessian it is the joint nevertheless.
         """
         return self.integrated(u)[0]
 
@@ -142,7 +144,10 @@ class CollapsedSampler:
         self.step_size = math.exp(self.tuner.get_state()[1])
 
     def _slope(self, u: Position, flat: Tensor) -> tuple[Tensor, Tensor]:
-        level, gradient = self.density.marginal_slope(self.integral.rows.block, self._position(u, flat), tuple(self.names))
+        assert self.integral.rows is not None
+        level, gradient = self.density.marginal_slope(
+            self.integral.rows.block, self._position(u, flat), tuple(self.names)
+        )
         return level, self._flat(gradient).nan_to_num(0.0)
 
     def _flat(self, u: Position) -> Tensor:
@@ -150,15 +155,16 @@ class CollapsedSampler:
 
     def _position(self, u: Position, flat: Tensor) -> Position:
         split = flat.split([u[name][0].numel() for name in self.names], -1)
-        return {**u, **{n: part.reshape(u[n].shape) for n, part in zip(self.names, split, strict=True)}}
+        return {**u, **{n: value.reshape(u[n].shape) for n, value in zip(self.names, split, strict=True)}}
 
     def _learn_scales(self, flat: Tensor) -> None:
         """Running moments of every number, over sweeps and, of what differs in sign between chains, sizes."""
         self.tuned += 1
         gain = max(0.01, 1 / self.tuned)
-        before = (flat, flat**2 + _FIRST_VARIANCE) if self.mean is None else (self.mean, self.square)
-        self.mean = before[0] + gain * (flat - before[0])
-        self.square = before[1] + gain * (flat**2 - before[1])
+        mean = flat if self.mean is None else self.mean
+        square = flat**2 + _FIRST_VARIANCE if self.square is None else self.square
+        self.mean = mean + gain * (flat - mean)
+        self.square = square + gain * (flat**2 - square)
 
     def state(self) -> dict[str, Any]:
         """All that its next steps depend on."""

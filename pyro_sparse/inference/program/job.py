@@ -1,8 +1,9 @@
-"""The fit of a program: restarts that climb to modes in one pass, compared by their density with the latent rows integrated out.
+"""The fit of a program: restarts that climb to modes in one pass.
 
-A restart is a chain whose spikes begin wide and whose blocks make Newton steps with noise (`sweeps.py`): it
-finds axes and graph at once, where descent of a variational bound keeps the axes it began in. The fit is the
-mean over the sweeps after the climb.
+They are compared by their density with the latent rows integrated out. A restart is a chain whose spikes
+begin wide and whose blocks make Newton steps with noise (`sweeps.py`): it finds axes and graph at once, where
+descent of a variational bound keeps the axes it began in. The fit is the mean over the sweeps after the
+climb.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ from .sweeps import ProgramChains
 if TYPE_CHECKING:
     from ...programs.data import Data
     from ...programs.program import Program
+    from ..training.loop import Run
 
 __all__ = ["ProgramGroup", "ProgramJob"]
 
+_ONE_PASS = "n_jobs: the restarts of a program share one pass in one process; leave it out"
 _PRESENT = 0.5  # probability from which the history counts an edge
 _CLIMB = 0.75  # of a restart's sweeps; in the others every step has the posterior as its target
 
@@ -63,8 +66,8 @@ class ProgramJob:
         seed: int = 0,
         schedule: ProgramSchedule | None = None,
         device: str = "cpu",
-        holdout: float = 0.0,  # noqa: ARG002 (as of all jobs: no rows are held out, since chains draw all)
-        dtype: torch.dtype = torch.float64,  # noqa: ARG002 (densities are summed in double precision)
+        holdout: float = 0.0,
+        dtype: torch.dtype = torch.float64,
     ):
         self.model, self.data, self.n_restarts, self.seed, self.device = model, data, restarts, seed, device
         self.schedule = schedule or ProgramSchedule()
@@ -83,10 +86,13 @@ class ProgramJob:
     def fingerprint(self) -> str:
         """What must agree for a file to belong to this fit."""
         tables = [self.data.x, self.data.seen, *self.data.rows.values(), *self.data.features.values()]
-        layout = [(s.name, s.observed, s.group, str(s.link), s.kind) for s in self.density.layout.sites.values()]
+        layout = [
+            (s.name, s.observed, s.group, str(s.link), s.kind) for s in self.density.layout.sites.values()
+        ]
         sites = hashlib.sha256(json.dumps(layout, default=str).encode()).hexdigest()
         return json.dumps(
-            {**self.settings, "sites": sites, "data": files.digest(*tables), "version": __version__}, sort_keys=True
+            {**self.settings, "sites": sites, "data": files.digest(*tables), "version": __version__},
+            sort_keys=True,
         )
 
     def groups(self) -> list[range]:
@@ -98,7 +104,7 @@ class ProgramJob:
         assert len(group) == self.n_restarts
         return ProgramGroup(self)
 
-    def status(self, run: ProgramGroup) -> str:  # type: ignore[override]
+    def status(self, run: Run | ProgramGroup) -> str:
         """What the bar says."""
         rows = run.history[-self.n_restarts :]
         best = max(rows, key=lambda row: row["log_marginal"])
@@ -107,18 +113,24 @@ class ProgramJob:
     def conclude(self, trained: list[ProgramGroup], notes: list[str]) -> ProgramFit:
         """The fit of trained restarts."""
         [group] = trained
-        found = group.summary()
+        summary = group.summary()
         return ProgramFit.build(
-            self.model, self.data, self.density.layout, group.site, found,
+            self.model, self.data, self.density.layout, group.site, summary,
             history=pd.DataFrame(group.history), settings=self.settings,
             findings=[Finding("training", note) for note in notes],
         )  # fmt: skip
 
-    def pieces(self, n_jobs: int) -> list[range]:  # noqa: ARG002 (as of all jobs)
-        """Restarts share one pass, in one process."""
-        raise ValueError("n_jobs: the restarts of a program share one pass in one process; leave it out")
+    def pieces(self, n_jobs: int) -> list[range]:
+        """None: restarts share one pass, in one process."""
+        raise ValueError(_ONE_PASS)
 
-    part = merge = pieces
+    def part(self, restarts: range) -> dict[str, Any]:
+        """None, as `pieces`."""
+        raise ValueError(_ONE_PASS)
+
+    def merge(self, trained_parts: list[dict[str, Any]], notes: list[str]) -> ProgramFit:
+        """None, as `pieces`."""
+        raise ValueError(_ONE_PASS)
 
 
 class Summary(NamedTuple):
@@ -180,7 +192,8 @@ class ProgramGroup:
     def state(self) -> dict[str, Any]:
         """What a resumed run needs."""
         return {
-            "chains": self.chains.state(), "kept": self.kept, "history": self.history, "random": random_state(),
+            "chains": self.chains.state(), "kept": self.kept, "history": self.history,
+            "random": random_state(),
         }  # fmt: skip
 
     def load(self, saved: dict[str, Any]) -> None:
@@ -213,12 +226,12 @@ class ProgramGroup:
                 for r, value in enumerate(level.tolist())
             ]
 
-    def conclude(self, notes: list[str], alone: bool, show: Callable[[Any], None]) -> bool:  # noqa: ARG002
+    def conclude(self, notes: list[str], alone: bool, show: Callable[[Any], None]) -> bool:
         """Nothing follows the sweeps."""
         return True
 
     def summary(self) -> Summary:
-        """Means over the sweeps that count, each restart's factors in the order and signs of its last sweep."""
+        """Means over the sweeps that count, a restart's factors in the order and signs of its last sweep."""
         weight, prob, level = (torch.stack(values).cpu().numpy() for values in zip(*self.kept, strict=True))
         if self.job.density.layout.has_axes:
             weight, prob = _in_own_frame(weight, prob)

@@ -180,8 +180,8 @@ def _link(name: str, fn: Any) -> Transform:
         return biject_to(fn.support)
     except NotImplementedError as error:
         raise ValueError(
-            f"program: site {name!r} has the support {fn.support}, and there is no transform from real numbers to "
-            "it; write it by a site of real numbers"
+            f"program: site {name!r} has the support {fn.support}, and there is no transform from real "
+            "numbers to it; write it by a site of real numbers"
         ) from error
 
 
@@ -200,17 +200,21 @@ def _check_latent(site: Site, node: dict[str, Any]) -> None:
             + "; what is not one for each element is an event: add .to_event(1)"
         )
     if site.kind in ("edges", "gates") and site.group != "features":
-        raise ValueError(f"program: edges {name!r} are not inside of d.features; write 'with d.features:' around them")
+        raise ValueError(
+            f"program: edges {name!r} are not inside of d.features; write 'with d.features:' around them"
+        )
     if site.kind == "factors" and site.group != "rows":
-        raise ValueError(f"program: factors {name!r} are not inside of d.rows; write 'with d.rows:' around them")
+        raise ValueError(
+            f"program: factors {name!r} are not inside of d.rows; write 'with d.rows:' around them"
+        )
 
 
 def _check_whole(layout: Layout) -> None:
     if not layout.edges:
-        raise ValueError("program: declares no edges; want at least one ps.edges or ps.gates site in d.features")
+        raise ValueError(
+            "program: declares no edges; want at least one ps.edges or ps.gates site in d.features"
+        )
     if not any("rows" in site.plates for site in layout.sites.values()):
         raise ValueError("program: has no site in d.rows; write 'with d.rows, d.features:' around the cells")
     if not any(site.observed for site in layout.sites.values()):
         raise ValueError("program: observes nothing; give the data to a site, obs=d.x, or to pyro.factor")
-
-

@@ -14,7 +14,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pyro
 import torch
@@ -127,7 +127,10 @@ class RecordedDensity:
         self.seen = self._tensors["seen"].to(torch.float64)
         torch.manual_seed(seed)
         with default_dtype(torch.float64):
-            drawn = [read_layout(program.program, self._view(c if tables is not None else None)) for c in range(n_chains)]
+            drawn = [
+                read_layout(program.program, self._view(c if tables is not None else None))
+                for c in range(n_chains)
+            ]
         self.layout: Layout = drawn[0][0]
         self.start: Position = {
             name: torch.stack([values[name] for _, values in drawn]).to(torch.float64) for name in drawn[0][1]
@@ -148,13 +151,13 @@ class RecordedDensity:
 
     # ---- evaluation ----------------------------------------------------------------------------------------
     def heat(self, heat: Tensor | float) -> None:
-        """Widen all spikes by this factor, of each chain (chain,), from now on; 1 has them as the program says."""
+        """Widen all spikes by this factor, of each chain (chain,), from now on; 1 is as the program says."""
         self._heat = torch.ones_like(self._heat) * heat
 
     def logs(self, u: Position) -> dict[str, Tensor]:
         """Log density of every site, (chain, *batch)."""
         with torch.no_grad(), default_dtype(torch.float64):  # of tensors that the program makes
-            return self._quick_forward(u, self._heat)[0]  # type: ignore[no-any-return]
+            return self._quick_forward(u, self._heat)[0]
 
     def joint(self, u: Position) -> Tensor:
         """Log density of all sites together, (chain,)."""
@@ -170,31 +173,26 @@ class RecordedDensity:
 
     def total(self, block: Block, q: Tensor, u: Position) -> Tensor:
         """Terms that depend on each element of a block, (chain, element)."""
-        return self._replayed(("total", block.name), self._total_of(block), q, u)  # type: ignore[no-any-return]
+        return self._replayed(("total", block.name), self._total_of(block), q, u)
 
     def slope(self, block: Block, q: Tensor, u: Position) -> tuple[Tensor, Tensor]:
         """`total` and its gradient (chain, element, number)."""
         total = self._total_of(block)
 
         def both(q: Tensor, u: Position, heat: Tensor) -> tuple[Tensor, Tensor]:
-            value, back = vjp(lambda q: total(q, u, heat), q)
+            value, back = _pulled(lambda q: total(q, u, heat), q)
             return value, back(torch.ones_like(value))[0]
 
-        return self._replayed(("slope", block.name), both, q, u)  # type: ignore[no-any-return]
+        return self._replayed(("slope", block.name), both, q, u)
 
     def curvature(self, block: Block, q: Tensor, u: Position) -> tuple[Tensor, Tensor]:
         """Gradient (chain, element, D) and negative Hessian (chain, element, D, D) of `total`."""
         total = self._total_of(block)
 
         def both(q: Tensor, u: Position, heat: Tensor) -> tuple[Tensor, Tensor]:
-            g, back = vjp(grad(lambda q: total(q, u, heat).sum()), q)
-            units = torch.eye(q.shape[-1], dtype=q.dtype, device=q.device)
-            rows = units[:, None, None, :].expand(-1, *q.shape[:2], -1)
-            hessian = vmap(lambda row: back(row)[0])(rows)  # (D, chain, element, D)
-            hessian = hessian.movedim(0, -1)
-            return g, -0.5 * (hessian + hessian.mT)
+            return _curvature_of(lambda q: total(q, u, heat), q)
 
-        return self._replayed(("curvature", block.name), both, q, u)  # type: ignore[no-any-return]
+        return self._replayed(("curvature", block.name), both, q, u)
 
     def some(self, sites: tuple[str, ...], u: Position) -> Tensor:
         """Log density of some sites together, (chain,)."""
@@ -202,10 +200,10 @@ class RecordedDensity:
         def terms(u: Position, heat: Tensor) -> Tensor:
             return sum_of(self._forward_graph(u, heat)[0], sites)
 
-        return self._replayed(("some", sites), terms, u)  # type: ignore[no-any-return]
+        return self._replayed(("some", sites), terms, u)
 
     def marginal_slope(self, rows: Block, u: Position, names: tuple[str, ...]) -> tuple[Tensor, Position]:
-        """Log density with quadratic rows integrated out, (chain,), and its gradient by the sites of these names.
+        """Log density with quadratic rows integrated out, (chain,), and its gradient by these sites.
 
         See `collapsed.RowIntegral`; the integral is taken around zero, whatever the rows are.
         """
@@ -219,9 +217,9 @@ class RecordedDensity:
             def total(q: Tensor) -> Tensor:
                 return row_total(q, at_zero, heat)
 
-            value, back = vjp(total, zero)
+            value, back = _pulled(total, zero)
             gradient = back(torch.ones_like(value))[0]
-            precision = self._precision_of(total, zero)
+            precision = _curvature_of(total, zero)[1]
             root = torch.linalg.cholesky_ex(precision)[0]
             half = torch.linalg.solve_triangular(root, gradient[..., None], upper=False)[..., 0]
             integral = 0.5 * half.square().sum(-1) - root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -231,28 +229,19 @@ class RecordedDensity:
 
         def both(u: Position, heat: Tensor) -> tuple[Tensor, Position]:
             chosen = {name: u[name] for name in names}
-            value, back = vjp(lambda chosen: level(chosen, u, heat), chosen)
+            value, back = _pulled(lambda chosen: level(chosen, u, heat), chosen)
             return value, back(torch.ones_like(value))[0]
 
-        return self._replayed(("marginal", names), both, u)  # type: ignore[no-any-return]
-
-    @staticmethod
-    def _precision_of(total: Graph, q: Tensor) -> Tensor:
-        """Negative Hessian (chain, element, D, D) of a sum over elements."""
-        _, back = vjp(grad(lambda q: total(q).sum()), q)
-        units = torch.eye(q.shape[-1], dtype=q.dtype, device=q.device)
-        rows = units[:, None, None, :].expand(-1, *q.shape[:2], -1)
-        hessian = vmap(lambda row: back(row)[0])(rows).movedim(0, -1)
-        return -0.5 * (hessian + hessian.mT)
+        return self._replayed(("marginal", names), both, u)
 
     def slopes(self, u: Position) -> tuple[Tensor, Position]:
         """The joint and its gradient by every continuous site."""
 
         def both(u: Position, heat: Tensor) -> tuple[Tensor, Position]:
-            value, back = vjp(lambda u: sum_of(self._forward_graph(u, heat)[0], self.layout.sites), u)
+            value, back = _pulled(lambda u: sum_of(self._forward_graph(u, heat)[0], self.layout.sites), u)
             return value, back(torch.ones_like(value))[0]
 
-        return self._replayed("slopes", both, u)  # type: ignore[no-any-return]
+        return self._replayed("slopes", both, u)
 
     # ---- blocks --------------------------------------------------------------------------------------------
     def pack(self, block: Block, u: Position) -> Tensor:
@@ -265,8 +254,8 @@ class RecordedDensity:
         like = [self._element_first(u[name], name, block.group) for name in block.sites]
         split = q.split([value[0, 0].numel() for value in like], -1)
         new = {
-            name: self._element_back(part.reshape(value.shape), name, block.group)
-            for name, part, value in zip(block.sites, split, like, strict=True)
+            name: self._element_back(numbers.reshape(value.shape), name, block.group)
+            for name, numbers, value in zip(block.sites, split, like, strict=True)
         }
         return {**u, **new}
 
@@ -394,26 +383,52 @@ class RecordedDensity:
             step = 1 - 2 * moved[:, element] if self.layout.sites[name].kind == "gates" else _MOVE
             moved[:, element] += step
             after = self.logs({**self.start, name: self._element_back(moved, name, block.group)})
-            for other, log_prob in after.items():
-                change = (log_prob - before[other]).abs() / (1 + before[other].abs())
+            for term, log_prob in after.items():
+                change = (log_prob - before[term]).abs() / (1 + before[term].abs())
                 if not change.max() > 0:
                     continue
-                changed.add(other)
+                changed.add(term)
                 if block.group == GLOBAL:
                     continue
-                inside = block.group in self.layout.sites[other].plates
+                inside = block.group in self.layout.sites[term].plates
                 if inside:
-                    dim = log_prob.dim() + self.layout.sites[other].plates[block.group]
-                    rest = change.movedim(dim, 1)
-                    change = torch.cat([rest[:, :element], rest[:, element + 1 :]], 1)
+                    dim = log_prob.dim() + self.layout.sites[term].plates[block.group]
+                    change = change.movedim(dim, 1)
+                    change = torch.cat([change[:, :element], change[:, element + 1 :]], 1)
                 if change.numel() and change.max() > _CHANGED:
-                    what = f"the terms of other {block.group}" if inside else f"a term outside of d.{block.group}"
+                    terms = (
+                        f"the terms of other {block.group}"
+                        if inside
+                        else f"a term outside of d.{block.group}"
+                    )
                     raise ValueError(
-                        f"program: one element of {name!r} moves {what}, at site {other!r}; given the rest, "
-                        f"{block.group} must be independent of one another (a sum or a norm over d.{block.group} "
-                        "is what usually does this)"
+                        f"program: one element of {name!r} moves {terms}, at site {term!r}; given the rest, "
+                        f"{block.group} must be independent of one another (a sum or a norm over "
+                        f"d.{block.group} is what usually does this)"
                     )
         return changed
+
+
+def _pulled(function: Graph, point: Any) -> tuple[Any, Graph]:
+    """`vjp` of a function of one argument that returns nothing beside its value."""
+    return cast("tuple[Any, Graph]", vjp(function, point))
+
+
+def _curvature_of(total: Graph, q: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradient (chain, element, D) and negative Hessian (chain, element, D, D) of the terms of elements."""
+
+    def summed(q: Tensor) -> Any:
+        return total(q).sum()
+
+    gradient, back = _pulled(grad(summed), q)
+
+    def column(unit: Tensor) -> Any:
+        return back(unit)[0]
+
+    units = torch.eye(q.shape[-1], dtype=q.dtype, device=q.device)
+    hessian = vmap(column)(units[:, None, None, :].expand(-1, *q.shape[:2], -1))  # (D, chain, element, D)
+    hessian = hessian.movedim(0, -1)
+    return gradient, -0.5 * (hessian + hessian.mT)
 
 
 def sum_of(logs: Mapping[str, Tensor], sites: Any) -> Tensor:
@@ -429,7 +444,7 @@ def _recorded(function: Graph, *arguments: Any) -> Graph:
         graph = make_fx(function)(*copies)
     graph.graph.eliminate_dead_code()
     graph.recompile()
-    return graph  # type: ignore[no-any-return]
+    return graph
 
 
 def _inputs_of_sites(graph: Any, start: Position, heat: Tensor) -> dict[str, frozenset[str]]:
@@ -440,7 +455,9 @@ def _inputs_of_sites(graph: Any, start: Position, heat: Tensor) -> dict[str, fro
         if node.op == "placeholder":
             reached[node] = frozenset({names[len(reached)]})
         elif node.op != "output":
-            reached[node] = frozenset().union(*(reached[other] for other in node.all_input_nodes if other in reached))
+            reached[node] = frozenset().union(
+                *(reached[source] for source in node.all_input_nodes if source in reached)
+            )
         else:
             outputs = [node for node in tree_flatten(node.args[0])[0]]
     with torch.no_grad(), default_dtype(torch.float64):
@@ -455,7 +472,7 @@ def _quick(graph: Graph, *arguments: Any) -> Graph:
     Where this torch has none, or not for these operations, the graph as it is.
     """
     flat, inputs = tree_flatten(arguments)
-    outputs = None
+    outputs: Any = None
 
     def flattened(*flat: Tensor) -> tuple[Tensor, ...]:
         nonlocal outputs
@@ -507,12 +524,14 @@ def _check_finite(name: str, log_prob: Tensor, layout: Layout) -> None:
     where = bad.nonzero()[0].tolist()[1:]
     plates = layout.sites[name].plates
     place = ", ".join(
-        f"{plate.removesuffix('s')} {where[len(where) + dim]}" for plate, dim in plates.items() if -dim <= len(where)
+        f"{plate.removesuffix('s')} {where[len(where) + dim]}"
+        for plate, dim in plates.items()
+        if -dim <= len(where)
     )
     raise ValueError(
         f"program: the log density of site {name!r}{' at ' + place if place else ''} is "
-        f"{float(log_prob[tuple(bad.nonzero()[0])])} at a draw from the prior; wanted a finite number (is the "
-        "value in the support? a clamp may help)"
+        f"{float(log_prob[tuple(bad.nonzero()[0])])} at a draw from the prior; wanted a finite number (is "
+        "the value in the support? a clamp may help)"
     )
 
 

@@ -61,7 +61,7 @@ class ProgramFit(FitResult):
     settings : dict
     """
 
-    model: Program
+    model: Program  # type: ignore[assignment]  # no module: chains sample it, and nothing trains it
     data: Data
     layout: Layout
     site: str

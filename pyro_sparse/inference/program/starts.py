@@ -48,14 +48,18 @@ def starts_of(layout: Layout, drawn: Position, x: Array, seen: NDArray[np.bool_]
         if scores is None:
             continue
         for r in range(0, n_restarts, 2):
-            axes = np.linalg.qr(rng.standard_normal((scores.shape[1],) * 2))[0] if r else np.eye(scores.shape[1])
-            value[r, ..., : scores.shape[1]] = torch.as_tensor(scores @ axes).reshape(*of_restart[:-1], -1).to(value)
+            axes = (
+                np.linalg.qr(rng.standard_normal((scores.shape[1],) * 2))[0] if r else np.eye(scores.shape[1])
+            )
+            value[r, ..., : scores.shape[1]] = (
+                torch.as_tensor(scores @ axes).reshape(*of_restart[:-1], -1).to(value)
+            )
         started[site.name] = value
     return started
 
 
 def component_scores(x: Array, seen: NDArray[np.bool_], n_factors: int) -> Array | None:
-    """Standardised scores (row, component) on the first components, in varimax axes; None of constant columns.
+    """Standardised scores (row, component) on the first components in varimax axes; None of constant columns.
 
     Parameters
     ----------
@@ -64,8 +68,8 @@ def component_scores(x: Array, seen: NDArray[np.bool_], n_factors: int) -> Array
     """
     scores = np.zeros(x.shape)
     for j in range(x.shape[1]):
-        own = seen[:, j]
-        scores[own, j] = norm.ppf((rankdata(x[own, j]) - 0.5) / max(1, own.sum()))
+        rows = seen[:, j]
+        scores[rows, j] = norm.ppf((rankdata(x[rows, j]) - 0.5) / max(1, rows.sum()))
     scores -= scores.mean(0)
     spread = scores.std(0)
     scores = scores[:, spread > _CONSTANT] / spread[spread > _CONSTANT]
@@ -76,4 +80,3 @@ def component_scores(x: Array, seen: NDArray[np.bool_], n_factors: int) -> Array
     loadings = right[:k].T * size[:k] / np.sqrt(len(x))
     components: Array = left[:, :k] * np.sqrt(len(x)) @ varimax(loadings)
     return components
-

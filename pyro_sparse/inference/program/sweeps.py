@@ -1,22 +1,22 @@
 """Sweeps of chains over a program: edges, the other blocks, and the axes, in turn.
 
-The warm-up has three parts. In the first spikes begin wide, every block climbs by Newton steps with noise, and
+The warm-up has two parts. In the first spikes begin wide, every block climbs by Newton steps with noise, and
 rotations are frequent: chains look for the axes. In the second every step is the one of later, while its
 proposals are tuned. What counts comes after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .recorded import EdgeTerms, Position, RecordedDensity
 from .axes import AxisSampler
-from .blocks import BlockSampler
+from .blocks import BlockSampler, Sampler
 from .collapsed import CollapsedSampler, RowIntegral
+from .recorded import Block, EdgeTerms, Position, RecordedDensity
 from .weights import GateSampler, WeightSampler, edge_prob
 
 __all__ = ["ProgramChains"]
@@ -62,12 +62,16 @@ class ProgramChains:
         self.density, self.position, self.warm_up = density, dict(u), warm_up
         self.climbing = int(_CLIMB * warm_up) if climbing is None else climbing
         kinds = {site.name: site.kind for site in density.layout.edges}
-        samplers = {"edges": WeightSampler, "gates": GateSampler, "": BlockSampler}
+        makers: dict[str, Callable[[RecordedDensity, Block, Position], Sampler]] = {
+            "edges": WeightSampler, "gates": GateSampler, "": BlockSampler,
+        }  # fmt: skip
         self.samplers = {
-            name: samplers[kinds.get(name, "")](density, block, self.position) for name, block in density.blocks.items()
+            name: makers[kinds.get(name, "")](density, block, self.position)
+            for name, block in density.blocks.items()
         }
         self.heated = torch.tensor([True] * density.n_chains if heated is None else list(heated))
-        self.integral = RowIntegral(density, self.samplers.get("rows"))  # type: ignore[arg-type]
+        rows = self.samplers.get("rows")
+        self.integral = RowIntegral(density, rows if isinstance(rows, BlockSampler) else None)
         self.collapsed = CollapsedSampler(density, self.integral, self.position)
         self.axes = AxisSampler(density, self.position)
         self.done = 0
@@ -86,17 +90,19 @@ class ProgramChains:
             self.position = self.collapsed.draw(self.position, adapts)
         self.done += 1
         if self.done == self.warm_up:
-            for sampler in (*self.samplers.values(), *([self.collapsed] if self.collapsed.useful else [])):
+            for sampler in self.samplers.values():
                 sampler.settle()
+            if self.collapsed.useful:
+                self.collapsed.settle()
 
     def _move_axes(self, climbs: bool, adapts: bool) -> None:
-        every = _ROTATE_EVERY if climbs else _ROTATE_EVERY_LATER
+        pause = _ROTATE_EVERY if climbs else _ROTATE_EVERY_LATER
         if not adapts and self.axes.asks_data and self.axes.rotated < 1e-3:
-            every = _SELDOM
-        if self.axes.n_factors > 1 and self.done % every == 0:
+            pause = _SELDOM
+        if self.axes.n_factors > 1 and self.done % pause == 0:
             moved, transform = self.axes.rotate(self.position)
             for name, sampler in self.samplers.items():
-                if getattr(sampler, "centre", None) is not None:
+                if isinstance(sampler, BlockSampler | WeightSampler) and sampler.centre is not None:
                     block = self.density.blocks[name]
                     sampler.centre = self.axes.turned(block, sampler.centre, self.position, transform)
             self.position = moved
@@ -107,7 +113,11 @@ class ProgramChains:
     def state(self) -> dict[str, Any]:
         """All that the next sweeps depend on, but for random numbers."""
         samplers = {name: sampler.state() for name, sampler in self.samplers.items()}
-        axes = {name: getattr(self.axes, name) for name in ("acceptance", "step", "rotated")} if self.axes.useful else {}
+        axes = (
+            {name: getattr(self.axes, name) for name in ("acceptance", "step", "rotated")}
+            if self.axes.useful
+            else {}
+        )
         return {
             "position": self.position, "done": self.done, "samplers": samplers, "axes": axes,
             "collapsed": self.collapsed.state(),
@@ -123,17 +133,20 @@ class ProgramChains:
             setattr(self.axes, name, value)
 
     def edges(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """Of each site of edges their weights and probabilities given these, (chain, feature, factor) each."""
+        """Weights of each site of edges and probabilities given these, (chain, feature, factor) both."""
         terms: dict[str, EdgeTerms] = self.density.edges(self.position)
-        seen = {}
+        edges = {}
         for site in self.density.layout.edges:
             sampler = self.samplers[site.name]
             weight = self.density.pack(self.density.blocks[site.name], self.position)
             if isinstance(sampler, GateSampler):
-                seen[site.name] = (weight, sampler.prob)
+                edges[site.name] = (weight, sampler.prob)
             else:
-                seen[site.name] = (weight, edge_prob(weight, terms[site.name], self.density.families[site.name]))
-        return seen
+                edges[site.name] = (
+                    weight,
+                    edge_prob(weight, terms[site.name], self.density.families[site.name]),
+                )
+        return edges
 
     def log_marginal(self) -> Tensor:
         """Log density of all sites outside of the rows, (chain,): `RowIntegral.level`."""

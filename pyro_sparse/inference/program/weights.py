@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Chi2
 
-from .recorded import Block, EdgeTerms, Position, RecordedDensity
 from .blocks import accepted, is_quadratic
+from .recorded import Block, EdgeTerms, Position, RecordedDensity
 
 __all__ = ["GateSampler", "WeightSampler", "edge_prob"]
 
@@ -76,8 +76,8 @@ class WeightSampler:
         if self.centre is None:
             self.centre = weight.clone()
         order = torch.randperm(weight.shape[-1]).tolist()
-        for part in range(self.n_parts):
-            factors = order[part :: self.n_parts]
+        for first in range(self.n_parts):
+            factors = order[first :: self.n_parts]
             centre = weight.clone()  # of factors that stay where they are
             centre[..., factors] = self.centre[..., factors]
             moved, surrogate = self._swept(weight, centre, factors, u)
@@ -114,10 +114,10 @@ class WeightSampler:
     def _swept(
         self, weight: Tensor, centre: Tensor, factors: list[int], u: Position
     ) -> tuple[Tensor, Tensor]:
-        """Weights after a sweep over some factors, in an order drawn at random, and by how much the quadratic is
-        larger there."""
+        """Weights after a sweep over some factors in random order, and the quadratic's gain by it."""
         gradient, precision = self.density.curvature(self.block, centre, u)
-        diagonals = precision.diagonal(dim1=-2, dim2=-1)  # a view: where the likelihood is no hill, it is made one
+        # A view: where the likelihood is no hill, it is made one.
+        diagonals = precision.diagonal(dim1=-2, dim2=-1)
         diagonals.copy_(diagonals.clamp(min=_LEAST_PRECISION))
         linear = gradient + (precision @ centre[..., None])[..., 0]
         terms = self.density.edges(u)[self.block.name]
@@ -125,9 +125,13 @@ class WeightSampler:
         moved = weight.clone()
         for k in factors:
             diagonal = precision[..., k, k]
-            pull = linear[..., k] - (precision[..., k, :] * moved).sum(-1) + precision[..., k, k] * moved[..., k]
+            pull = (
+                linear[..., k] - (precision[..., k, :] * moved).sum(-1) + precision[..., k, k] * moved[..., k]
+            )
             wide, narrow = slab[..., k], spike[..., k]
-            odds = log_odds[..., k] + _log_evidence(pull, diagonal, wide) - _log_evidence(pull, diagonal, narrow)
+            odds = (
+                log_odds[..., k] + _log_evidence(pull, diagonal, wide) - _log_evidence(pull, diagonal, narrow)
+            )
             there = torch.rand_like(odds).logit() < odds
             variance = torch.where(there, wide, narrow)
             variance = variance / (1 + diagonal * variance)
@@ -170,7 +174,7 @@ class GateSampler:
         """As `draw`."""
         return self.draw(u, adapts=True)
 
-    def draw(self, u: Position, adapts: bool) -> Position:  # noqa: ARG002 (as of all samplers)
+    def draw(self, u: Position, adapts: bool) -> Position:
         """Every gate from its conditional; `prob` then has the conditional probabilities."""
         gate = self.density.pack(self.block, u)
         log_odds = self.density.edges(u)[self.block.name].log_odds
@@ -179,13 +183,13 @@ class GateSampler:
         for k in torch.randperm(gate.shape[-1]).tolist():
             flipped = gate.clone()
             flipped[..., k] = 1 - gate[..., k]
-            other = self.density.total(self.block, flipped, u)
-            gain = torch.where(gate[..., k] > 0.5, now - other, other - now)  # of its being there
+            then = self.density.total(self.block, flipped, u)
+            gain = torch.where(gate[..., k] > 0.5, now - then, then - now)  # of its being there
             odds = log_odds[..., k] + gain.nan_to_num(nan=0.0)
             prob[..., k] = torch.sigmoid(odds)
             there = (torch.rand_like(odds).logit() < odds).to(gate.dtype)
             changes = there != gate[..., k]
-            now = torch.where(changes, other, now)
+            now = torch.where(changes, then, now)
             gate = torch.where(changes[..., None], flipped, gate)
         self.prob = prob
         return self.density.unpack(self.block, gate, u)
@@ -214,9 +218,13 @@ def edge_prob(weight: Tensor, terms: EdgeTerms, families: tuple[str, str]) -> Te
     """
     slab = _log_density(families[0], weight, terms.slab, terms.slab_df)
     if families[1] != "point":
-        return torch.sigmoid(terms.log_odds + slab - _log_density(families[1], weight, terms.spike, terms.spike_df))
+        return torch.sigmoid(
+            terms.log_odds + slab - _log_density(families[1], weight, terms.spike, terms.spike_df)
+        )
     is_wide = terms.spike > 0
-    narrow = _log_density("normal", weight, torch.where(is_wide, terms.spike, torch.ones_like(weight)), terms.spike_df)
+    narrow = _log_density(
+        "normal", weight, torch.where(is_wide, terms.spike, torch.ones_like(weight)), terms.spike_df
+    )
     return torch.where(is_wide, torch.sigmoid(terms.log_odds + slab - narrow), (weight != 0).to(weight.dtype))
 
 
@@ -244,14 +252,18 @@ def _mixed(family: str, scale: Tensor, df: Tensor, weight: Tensor, in_use: Tenso
         prior = -2 * scale**2 * torch.rand_like(scale).clamp(min=_TINY).log()
         return torch.where(in_use, 1 / inverse.clamp(min=_TINY), prior)
     if family == "student":
-        given = (df * scale**2 + weight**2) / Chi2(df + 1).sample()
-        return torch.where(in_use, given, df * scale**2 / Chi2(df).sample())
+        posterior = (df * scale**2 + weight**2) / Chi2(df + 1).sample()
+        return torch.where(in_use, posterior, df * scale**2 / Chi2(df).sample())
     return scale**2
 
 
 def _inverse_gaussian(mean: Tensor, shape: Tensor) -> Tensor:
     """Draws (Michael, Schucany and Haas 1976, The American Statistician 30(2))."""
     chi = torch.randn_like(mean) ** 2
-    root = mean + mean**2 * chi / (2 * shape) - mean / (2 * shape) * (4 * mean * shape * chi + (mean * chi) ** 2).sqrt()
+    root = (
+        mean
+        + mean**2 * chi / (2 * shape)
+        - mean / (2 * shape) * (4 * mean * shape * chi + (mean * chi) ** 2).sqrt()
+    )
     root = root.clamp(min=_TINY)
     return torch.where(torch.rand_like(mean) <= mean / (mean + root), root, mean**2 / root)

@@ -1,4 +1,7 @@
-"""What families of fits (tables, sequences, tasks) have each of its own, by one name: for annotations."""
+"""What families of fits have each of its own, by one name: for annotations.
+
+A `Program` is not among the `Trainable`: it has no parameters, and no loop trains it.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ if TYPE_CHECKING:
     from ...models.base import FactorModel
     from ...models.latent_transition import LatentTransition
     from ...models.multitask import MultiTaskRegression
+    from ...programs.data import Data as ProgramData
 
 __all__ = ["Data", "Minibatch", "Trainable"]
 
 Trainable: TypeAlias = "FactorModel | LatentTransition | MultiTaskRegression"
-Data: TypeAlias = "Table | Sequences | Tasks"
+Data: TypeAlias = "Table | Sequences | Tasks | ProgramData"
 Minibatch: TypeAlias = "Batch | SequenceBatch | TaskBatch"

@@ -320,9 +320,9 @@ def _meaning(fit: Fit, edge: str, learned: bool) -> str:
 def _free_plan(fit: Fit, restarts: list[int]) -> tuple[list[int], list[bool], int]:
     """Restart of each chain, whether it begins in other axes, and over how many factors the chains run.
 
-    They run over those that the fit kept, where the prior thinks that others may be empty: offered more, chains
-    split the factors that there are. A restart
-    with another number of them gives way to the best one, in other axes.
+    They run over those that the fit kept, where the prior thinks that others may be empty: offered more,
+    chains split the factors that there are. A restart with another number of them gives way to the best one,
+    in other axes.
     """
     used = (fit.weights != 0).any(1)
     found = max(1, int(used[fit.best].sum()))

@@ -91,21 +91,23 @@ def packed_edges(
         )
     more = {
         "sweeps": draws.sweeps, "sweeps_wanted": wanted, "stopped_by": draws.stopped_by,
-        "interrupted": int(draws.stopped_by == "interrupt"), "site": fit.site, "weight_unit": "program", "rows_used": len(fit.data),
+        "interrupted": int(draws.stopped_by == "interrupt"), "site": fit.site, "weight_unit": "program",
+        "rows_used": len(fit.data),
         "kernels": "; ".join(f"{name}: {how}" for name, how in draws.methods.items()),
         "graphs": pool.n_graphs, "graph_shares": pool.share.tolist(),
     }  # fmt: skip
+    kind = "score" if is_score else "program"
     about = attributes(
-        fit, "score" if is_score else "program", is_score, note, more, findings, conclusion, of_fit  # type: ignore[arg-type]
-    )
+        fit,  # type: ignore[arg-type]  # of it are read the names and settings that every fit has
+        kind, is_score, note, more, findings, conclusion, of_fit,
+    )  # fmt: skip
     return packed(fit, groups, stats, "factor", coords, about, np.array(restarts), keep)
 
 
 def _dims(fit: ProgramFit, name: str, value: Array) -> tuple[str, ...]:
     """Names of the dimensions of a site's draws (chain, draw, ...)."""
     site, k = fit.layout.sites[name], fit.model.n_factors
-    rest = list(range(value.ndim - 2))
-    names = [f"{name}_dim_{i}" for i in rest]
+    names = [f"{name}_dim_{i}" for i in range(value.ndim - 2)]
     if site.group == "features":
         names[0] = "feature"
     if site.kind in ("axis", "each", "edges", "gates") and value.shape[-1] == k:
@@ -118,7 +120,9 @@ def _score_dims(value: Array) -> tuple[str, ...]:
     return ("row", *[f"event_{i}" for i in range(value.ndim - 2)], "factor")
 
 
-def _findings(fit: ProgramFit, draws: ProgramDraws, pool: ChainPool, gap: Array, wanted: int) -> list[Finding]:
+def _findings(
+    fit: ProgramFit, draws: ProgramDraws, pool: ChainPool, gap: Array, wanted: int
+) -> list[Finding]:
     """What the chains file against their own numbers."""
     features, factors, done = fit.feature_names, fit.factor_names, draws.sweeps
     findings = [Finding("chains", sentence, source="chains") for sentence in left_out(pool)]
@@ -131,8 +135,12 @@ def _findings(fit: ProgramFit, draws: ProgramDraws, pool: ChainPool, gap: Array,
     message, differ = alternative_graphs(pool, draws.prob)
     if message:
         edges = tuple((features[j], factors[k]) for j, k in np.argwhere(differ))
-        remedy = "read both (`sample_stats` says which chain holds which), or tell the program more of its edges"
-        findings.append(Finding("graphs", message, remedy, "doubt", "chains", edges=edges, size=float(pool.share[0])))
+        remedy = (
+            "read both (`sample_stats` says which chain holds which), or tell the program more of its edges"
+        )
+        findings.append(
+            Finding("graphs", message, remedy, "doubt", "chains", edges=edges, size=float(pool.share[0]))
+        )
     within = _gap_within(pool, draws.prob)
     names = [name.removeprefix("factor ") for name in factors]
     flagged = unresolved(within)
@@ -140,13 +148,21 @@ def _findings(fit: ProgramFit, draws: ProgramDraws, pool: ChainPool, gap: Array,
         edges = tuple((features[j], factors[k]) for j in np.flatnonzero(flagged[:, k]))
         findings.append(Finding("chains", message, remedy, "doubt", "chains", edges=edges))
     findings += _apart(fit, draws, pool)
-    slow = [f"{name} ({how})" for name, how in draws.methods.items() if float(how.rsplit(" ", 1)[1]) < _LOW_ACCEPTANCE]
+    slow = [
+        f"{name} ({how})"
+        for name, how in draws.methods.items()
+        if float(how.rsplit(" ", 1)[1]) < _LOW_ACCEPTANCE
+    ]
     if slow:
         message = f"Hardly a proposal was accepted for {', '.join(slow)}: the chains creep there"
-        findings.append(Finding("kernels", message, "run them longer, or write the site in other terms", source="chains"))
+        findings.append(
+            Finding("kernels", message, "run them longer, or write the site in other terms", source="chains")
+        )
     if done < _LEAST_SWEEPS:
         message = f"Only {done} sweeps count, too few to say that no edge is disputed between the chains"
-        findings.append(Finding("sweeps", message, f"want {_LEAST_SWEEPS} at least", source="chains", size=done))
+        findings.append(
+            Finding("sweeps", message, f"want {_LEAST_SWEEPS} at least", source="chains", size=done)
+        )
     return findings
 
 
@@ -159,7 +175,9 @@ def _apart(fit: ProgramFit, draws: ProgramDraws, pool: ChainPool) -> list[Findin
         return []
     worst = {}
     for name, value in draws.sites.items():
-        rhat = np.nan_to_num(split_rhat(value[pool.keep].reshape(*value[pool.keep].shape[:2], -1).astype(float)))
+        rhat = np.nan_to_num(
+            split_rhat(value[pool.keep].reshape(*value[pool.keep].shape[:2], -1).astype(float))
+        )
         if rhat.size and rhat.max() > _APART:
             worst[name] = float(rhat.max())
     if not worst:

@@ -3,9 +3,9 @@ r"""A `SparseDecoder` as the program that chains sample, in the parts that users
 .. math:: \eta_k \sim \mathrm{Beta}(a, b), \quad w_{jk} \sim \text{spike and slab}(\eta_k), \quad
           c_j \sim N(0, s_c^2), \quad z_n \sim N(0, I), \quad x_{nj} \sim p(\cdot \mid f_j(z_n), \phi_j)
 
-with f as in `DecoderPrior`, and for normal noise :math:`\phi_j \sim \mathrm{InvGamma}`. The special chains of a
-decoder are tested against the engine on this program, and a change to the model becomes a change to these
-lines.
+with f as in `DecoderPrior`, and for normal noise :math:`\phi_j \sim \mathrm{InvGamma}`. The special chains
+of a decoder are tested against the engine on this program, and a change to the model becomes a change to
+these lines.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def decoder_program(model: SparseDecoder, prior: DecoderPrior | None = None) -> 
     Parameters
     ----------
     model : SparseDecoder
-        Set up, with a spike-and-slab prior of normal or Laplace densities, and normal noise, Bernoulli,
-        Poisson or negative binomial cells.
+        Set up, with a spike-and-slab prior of normal or Laplace densities, and normal noise, Bernoulli or
+        Poisson cells.
     prior : DecoderPrior, optional
         Of the decoder's layers.
 
@@ -54,7 +54,9 @@ def decoder_program(model: SparseDecoder, prior: DecoderPrior | None = None) -> 
     layers, weight_prior = prior or DecoderPrior(), cast("SpikeSlabPrior", model.prior)
     scales = weight_prior.scales()
     if scales is None or weight_prior.shared or weight_prior.informed:
-        raise ValueError("prior: want one of normal or Laplace densities with a rate for each factor and no edge_odds")
+        raise ValueError(
+            "prior: want one of normal or Laplace densities with a rate for each factor and no edge_odds"
+        )
     family = dist.Laplace if scales.family == "laplace" else dist.Normal
     a, b = (torch.as_tensor(value, dtype=torch.float64) for value in rate_prior(weight_prior))
     permitted, required = model.permitted, model.must
@@ -69,7 +71,9 @@ def decoder_program(model: SparseDecoder, prior: DecoderPrior | None = None) -> 
         eta = sample("eta", dist.Beta(a.to(k) * k, b.to(k) * k).to_event(1), each="factor")
         with d.features:
             slab, spike = family(0.0, scales.slab), family(0.0, scales.spike)
-            weight = edges("W", log_odds=torch.logit(eta), slab=slab, spike=spike, to=d.factors, **constraints)
+            weight = edges(
+                "W", log_odds=torch.logit(eta), slab=slab, spike=spike, to=d.factors, **constraints
+            )
         decoded = decode(d, weight)
         with d.rows:
             z = factors("z", dist.Normal(0 * k, 1.0))
@@ -78,7 +82,9 @@ def decoder_program(model: SparseDecoder, prior: DecoderPrior | None = None) -> 
     return Program(program, model.n_factors)
 
 
-def _decoder(model: SparseDecoder, layers: DecoderPrior) -> Callable[[DataView, Tensor], Callable[[Tensor], Tensor]]:
+def _decoder(
+    model: SparseDecoder, layers: DecoderPrior
+) -> Callable[[DataView, Tensor], Callable[[Tensor], Tensor]]:
     """Of data and weights the decoder, a function of factors, its layers drawn."""
     hidden = model.hidden
     activations: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
@@ -90,14 +96,18 @@ def _decoder(model: SparseDecoder, layers: DecoderPrior) -> Callable[[DataView, 
 
     def curved(d: DataView, weight: Tensor) -> Callable[[Tensor], Tensor]:
         act = activations[model.activation]
-        one = torch.ones(())
+        unit = torch.ones(())
         A = sample("A", dist.Normal(0.0, layers.first).expand([d.n_factors, hidden]).to_event(2))
-        B = sample("B", dist.Normal(0.0, layers.second * hidden**-0.5 * one).expand([hidden, hidden]).to_event(2))
+        B = sample(
+            "B", dist.Normal(0.0, layers.second * hidden**-0.5 * unit).expand([hidden, hidden]).to_event(2)
+        )
         bias = sample("bias", dist.Normal(0.0, layers.bias).expand([hidden]).to_event(1))
         with d.features:
             intercept = pyro.sample("c", dist.Normal(0.0, layers.intercept))
             slope = pyro.sample("slope", dist.Normal(0.0, layers.slope))
-            head = sample("head", dist.Normal(0.0, layers.head * hidden**-0.5 * one).expand([hidden]).to_event(1))
+            head = sample(
+                "head", dist.Normal(0.0, layers.head * hidden**-0.5 * unit).expand([hidden]).to_event(1)
+            )
 
         def decoded(z: Tensor) -> Tensor:
             gated = z.unsqueeze(-2) * weight  # row, feature, factor
@@ -128,7 +138,9 @@ def _cells(model: SparseDecoder) -> Callable[[DataView, Tensor], Any]:
         "poisson": lambda f: dist.Poisson(f.clamp(max=_LARGEST).exp()),
     }
     if likelihood.name not in families:
-        raise ValueError(f"likelihood: {likelihood.name!r} has no program here; want normal, bernoulli or poisson")
+        raise ValueError(
+            f"likelihood: {likelihood.name!r} has no program here; want normal, bernoulli or poisson"
+        )
 
     def one_number(d: DataView, f: Tensor) -> None:
         with d.rows, d.features:

@@ -1,7 +1,7 @@
 r"""Edges of any program by Markov chains over all its latent sites.
 
-.. math:: P(\gamma_{jk} = 1 \mid x) \approx \frac1{CS} \sum_{c, s} P(\gamma_{jk} = 1 \mid \text{all else in sweep
-          } s \text{ of chain } c)
+.. math:: P(\gamma_{jk} = 1 \mid x) \approx
+          \frac1{CS} \sum_{c, s} P(\gamma_{jk} = 1 \mid \text{all else in sweep } s \text{ of chain } c)
 
 Chains begin at the best restarts of the fit and, for one of them, at the best in axes turned at random; what
 they do not agree on is said. The kernels are chosen by what the program declares and how its density behaves
@@ -129,8 +129,8 @@ def program_edges(
         start = _starts(fit, restarts, turned, seed)
         began = _loadings(fit, start)
         draws = run_program(
-            density, start, fit.site, pivot=_scaled(fit, fit.weights[fit.best]), sweeps=sweeps, warm_up=warm_up,
-            num_draws=num_draws, heated=turned, time_budget=time_budget, progress=progress,
+            density, start, fit.site, pivot=_scaled(fit, fit.weights[fit.best]), sweeps=sweeps,
+            warm_up=warm_up, num_draws=num_draws, heated=turned, time_budget=time_budget, progress=progress,
         )  # fmt: skip
     level = draws.log_marginal.mean(1)
     pool = pool_chains(draws.prob, draws.prob_error, level, None, REACH)
@@ -212,7 +212,10 @@ class _Collector:
         self.scores: dict[str, Array] = {}
         log_odds = density.edges(chains.position)[site].log_odds.abs()
         self.asked = (log_odds < -_NEARLY_NEVER).any(0).cpu().numpy()
-        self.identity = np.tile(np.arange(n_factors), (density.n_chains, 1)), np.ones((density.n_chains, n_factors))
+        self.identity = (
+            np.tile(np.arange(n_factors), (density.n_chains, 1)),
+            np.ones((density.n_chains, n_factors)),
+        )
 
     def add(self) -> None:
         """The sweep that was just made."""
@@ -259,7 +262,9 @@ class _Collector:
         """All of it."""
         draws = self.draws.chosen()
         stacked = {name: np.stack([draw[name] for draw in draws], 1) for name in draws[0]}
-        methods = {name: f"{s.method}, accepted {s.acceptance:.2f}" for name, s in self.chains.samplers.items()}
+        methods = {
+            name: f"{s.method}, accepted {s.acceptance:.2f}" for name, s in self.chains.samplers.items()
+        }
         return ProgramDraws(
             prob=self.total / self.done,
             prob_error=self.batches.error(),
