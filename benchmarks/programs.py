@@ -1,4 +1,4 @@
-r"""programs: chains over programs that users write, against the special chains and against their own truths.
+r"""programs: chains over programs that users write, against special chains and their own truths.
 
 `same`: a `SparseDecoder` as a program (`decoder_program`), sampled by the engine, and by the package's special
 chains, two seeds of either. `mean`, `max` of the differences between their mean probabilities; `mc_error` the
@@ -6,14 +6,15 @@ root mean square difference between two seeds, of the engine and of the special 
 `cost`: CPU seconds to the same Monte Carlo variance, engine by special chains. 250 x 12, two factors, with an
 anchor each or without; `record_cpu_s` is what recording takes before the first sweep.
 
-`calibrated`: eight programs that the package does not have (`_programs.py`) and one that it has. Truths are drawn
-from each, ten tables a seed, all in one pass; chains begin at the tables' components or at draws from the prior.
-ECE of the edge probabilities beside that of perfect ones (`ece_null`), false discoveries where 10 % was asked
-for, power, share of 90 % intervals that cover (`cover`: over all sites outside of the rows, weights too), and
-share of tables whose factors are all there with a congruence of .9, or whose chains say that they disagree.
+`calibrated`: programs that the package does not have, and two that it has (`_programs.py`). Truths are
+drawn from each, ten tables a seed, all in one pass; chains begin at the tables' components or at draws from
+the prior. ECE of the edge probabilities beside that of perfect ones (`ece_null`), false discoveries where
+10 % was asked for, power, share of 90 % intervals that cover (`cover`: over all sites outside of the rows,
+weights too), and share of tables whose factors are all there with a congruence of .9, or whose chains say
+that they disagree.
 
-`seeds`: two seeds of `edge_posterior` on 200 x 12 tables of two factors without an anchor: the largest difference
-over all edges that both call decided, and over all.
+`seeds`: two seeds of `edge_posterior` on 200 x 12 tables of two factors without an anchor: the largest
+difference over all edges that both call decided, and over all.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from benchmarks._common import Row, report_seeds
 from benchmarks._programs import PROGRAMS
 from pyro_sparse.calibrate.programs import program_experiment
 from pyro_sparse.calibrate.scores import ece, ece_when_calibrated
-from pyro_sparse.graphs.alignment import match_columns, similarity
 from pyro_sparse.graphs.chain_groups import pool_chains
 from pyro_sparse.graphs.selection import bayesian_fdr, edge_verdicts
 from pyro_sparse.inference.edges.program.ready import decoder_program
@@ -155,11 +155,9 @@ def same(name: str, seed: int, quick: bool) -> Row:
 
 def _engine(fit: Any, reference: Array, seed: int, quick: bool) -> tuple[Array, float]:
     """Probabilities in the order of factors of `reference`, and CPU seconds of recording."""
-    before = time.process_time()
     model = decoder_program(fit.model)
     data = ps.Data(np.asarray(fit.table.x, dtype=float))
     density = RecordedDensity(model, data, 4, seed=seed)
-    recorded = time.process_time() - before
     torch.manual_seed(seed)
     weight = fit.model.weights[fit.best].detach().double()
     frame, sign = (fit.alignment[name][fit.best] for name in ("permutation", "sign"))
@@ -173,11 +171,11 @@ def _engine(fit: Any, reference: Array, seed: int, quick: bool) -> tuple[Array, 
         warm_up=20 if quick else WARM_UP, num_draws=50, heated=[False] * 4,
     )  # fmt: skip
     pool = pool_chains(draws.prob, draws.prob_error, draws.log_marginal.mean(1), None, REACH)
-    return np.average(draws.prob, axis=0, weights=pool.weight), recorded
+    return np.average(draws.prob, axis=0, weights=pool.weight), density.recording_seconds
 
 
 # ---- two seeds ---------------------------------------------------------------------------------------------
-def two_seeds(name: str, seed: int, quick: bool) -> Row:  # noqa: ARG001 (as of all)
+def two_seeds(name: str, seed: int, quick: bool) -> Row:
     largest, decided = [], []
     for number in range(SEED_TABLES):
         rng = np.random.default_rng([seed, number, 43])
@@ -196,7 +194,7 @@ def two_seeds(name: str, seed: int, quick: bool) -> Row:  # noqa: ARG001 (as of 
 
 
 # ---- figures -----------------------------------------------------------------------------------------------
-def collect(rows: list[Row], options: argparse.Namespace) -> Row:  # noqa: ARG001 (as of all)
+def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     """{"same": {kind: figures}, "calibrated": {program: figures}, "cost": {kind: ratio}, …}."""
     by = {what: [row for row in rows if row["what"] == what] for what in ("same", "calibrated", "seeds")}
     answer: Row = {"same": {}, "calibrated": {}, "cost": {}}
@@ -205,7 +203,10 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:  # noqa: ARG00
         answer["same"][kind] = {
             "mean": float(np.mean([row["mean"] for row in chosen])),
             "max": float(np.max([row["max"] for row in chosen])),
-            **{n: float(np.sqrt(np.mean([row[n] ** 2 for row in chosen]))) for n in ("mc_error", "mc_error_special")},
+            **{
+                n: float(np.sqrt(np.mean([row[n] ** 2 for row in chosen])))
+                for n in ("mc_error", "mc_error_special")
+            },
             "tables": len(chosen),
         }
         costs = [

@@ -92,6 +92,11 @@ def identify(
         )
     if fit is not None:
         check_labels(fit, idata)
+    if idata.attrs.get("weight_unit") == "program":
+        raise TypeError(
+            "result: is the posterior of a program, and certificates know what ready models need; its verdict "
+            "says what its chains agree on, and calibrate.program_experiment whether such tables are solved"
+        )
     if int(idata.attrs.get("is_score", 0)):
         why = str(idata.attrs.get("chosen_because", ""))
         better = f'use fit.edge_posterior(method="{_BETTER.get(kind, "ep")}")'

@@ -518,6 +518,11 @@ def _check_arguments(arguments: _Arguments, restarts: int) -> None:
     methods = () if isinstance(model, Program) else ("setup", "model", "guide", *decodes)
     for method in methods:
         if not hasattr(model, method):
+            if inspect.isfunction(model):
+                raise TypeError(
+                    f"model: got the function {model.__name__}, wanted a model; of a Pyro program make one: "
+                    f"ps.Program({model.__name__}, n_factors=…)"
+                )
             raise TypeError(
                 f"model: {type(model).__name__} has no {method!r}; wanted a FactorModel such as SparseDecoder"
             )

@@ -1,4 +1,4 @@
-"""`check`: what a program is to the chains, before it is fitted: sites, what depends on them, kernels, cost."""
+"""`check`: what a program is to the chains, before it is fitted: sites, kernels, dependences, cost."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class ProgramCheck:
     Attributes
     ----------
     sites : DataFrame
-        A row for each site: `plate`, `declared`, `numbers` of an element, `drawn` (how, and why), `moves` (sites
-        whose density it enters).
+        A row for each site: `plate`, `declared`, `numbers` of an element, `drawn` (how, and why), `moves`
+        (sites whose density it enters).
     together : list of str
         What else chains do: moves of the axes, rows integrated out.
     record_seconds, sweep_seconds : float
@@ -56,8 +56,8 @@ class ProgramCheck:
         lines = [table, *self.together]
         total = self.record_seconds + _SWEEPS * self.sweep_seconds
         lines.append(
-            f"Recording {self.record_seconds:.1f} s, a sweep of {self.chains} chains {1000 * self.sweep_seconds:.0f} ms: "
-            f"edge_posterior() takes about {total:.0f} CPU seconds."
+            f"Recording {self.record_seconds:.1f} s, a sweep of {self.chains} chains "
+            f"{1000 * self.sweep_seconds:.0f} ms: edge_posterior() takes about {total:.0f} CPU seconds."
         )
         return "\n".join(lines)
 
@@ -108,9 +108,8 @@ def check(model: Program, data: Data, *, chains: int = 4, seed: int = 0) -> Prog
         for _ in range(_TRIAL):
             state.sweep()
         of_sweep = (time.process_time() - recorded) / _TRIAL
-    return ProgramCheck(
-        _sites(density, state), _together(state), max(0.0, recorded - began - _TRIAL * of_sweep), of_sweep, chains
-    )
+    recording = max(0.0, recorded - began - _TRIAL * of_sweep)
+    return ProgramCheck(_sites(density, state), _together(state), recording, of_sweep, chains)
 
 
 def _sites(density: RecordedDensity, state: ProgramChains) -> pd.DataFrame:
@@ -138,16 +137,16 @@ def _how(method: str, size: int) -> str:
     if method.startswith("surrogate"):
         return "spike-and-slab sweep under a quadratic of the likelihood, accepted or not (Metropolis)"
     if method == "hmc":
-        return f"Hamiltonian steps: {size} numbers are too many for a Hessian, or Laplace proposals too poor"
+        return f"Hamiltonian steps: {size} numbers are too many for a Hessian"
     return _REASONS[method]
 
 
 def _together(state: ProgramChains) -> list[str]:
     lines = []
     if state.axes.useful:
-        likelihood = "the likelihood included" if state.axes.asks_data else "on priors alone: the likelihood does not change"
+        on_data = "by priors and likelihood" if state.axes.asks_data else "by priors alone"
         names = ", ".join([*state.axes.scores, *state.axes.loadings])
-        lines.append(f"Axes: {names} rotate together, {likelihood}; small linear maps of them.")
+        lines.append(f"Axes: {names} rotate together, {on_data}; small linear maps of them.")
     elif state.density.layout.has_axes:
         lines.append("Axes: factors stay in the axes of the start (a spike is a point, or they have bounds).")
     if state.collapsed.useful:

@@ -9,6 +9,7 @@ climb.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable
 from functools import cached_property
@@ -91,7 +92,13 @@ class ProgramJob:
         ]
         sites = hashlib.sha256(json.dumps(layout, default=str).encode()).hexdigest()
         return json.dumps(
-            {**self.settings, "sites": sites, "data": files.digest(*tables), "version": __version__},
+            {
+                **self.settings,
+                "sites": sites,
+                "program": _text_of(self.model.program),
+                "data": files.digest(*tables),
+                "version": __version__,
+            },
             sort_keys=True,
         )
 
@@ -131,6 +138,14 @@ class ProgramJob:
     def merge(self, trained_parts: list[dict[str, Any]], notes: list[str]) -> ProgramFit:
         """None, as `pieces`."""
         raise ValueError(_ONE_PASS)
+
+
+def _text_of(program: Callable[..., Any]) -> str:
+    """A digest of a program's source, which files of others do not have; empty where there is none."""
+    try:
+        return hashlib.sha256(inspect.getsource(program).encode()).hexdigest()
+    except (OSError, TypeError):  # typed at a prompt, or no function
+        return ""
 
 
 class Summary(NamedTuple):

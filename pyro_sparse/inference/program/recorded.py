@@ -11,22 +11,21 @@ rows, or features, are not independent given the rest is refused, by the name of
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyro
 import torch
 from pyro import poutine
 from torch import Tensor
 from torch.func import grad, vjp, vmap
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from ..._utils.torch_state import default_dtype
 from ...distributions.edge_weights import EdgeWeights, widened_spikes
 from .layout import GLOBAL, Layout, read_layout
+from .replay import Graph, Position, inputs_of_sites, parted, quick, recorded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Block", "EdgeTerms", "Position", "RecordedDensity"]
 
-Position: TypeAlias = "dict[str, Tensor]"  # by site, real numbers, chain first
-Graph: TypeAlias = "Callable[..., Any]"
 
 _MOVE = 0.1  # of an element, on the scale of real numbers, to see which terms change
 _CHANGED = 1e-9  # relative change of a term that is not rounding, in double precision
@@ -105,6 +102,8 @@ class RecordedDensity:
     blocks : dict of Block
     families : dict
         Of each edge site the families of slab and spike.
+    recording_seconds : float
+        CPU seconds that recording has taken so far; graphs are recorded when they are first asked for.
     """
 
     def __init__(
@@ -119,6 +118,7 @@ class RecordedDensity:
     ):
         self.program, self.data, self.n_chains = program, data, n_chains
         self._graphs: dict[Any, Graph] = {}
+        self._parted: dict[tuple[str, ...] | None, tuple[Graph, Graph]] = {}
         self._tensors = data.tensors(device, torch.float64)
         self._in_dims: Any = None
         if tables is not None:
@@ -141,10 +141,12 @@ class RecordedDensity:
             if site.kind == "edges"
         }
         self._heat = torch.full((n_chains,), _UNITS, dtype=torch.float64, device=device)
+        began = time.process_time()
         self._forward_graph = self._recorded_program()
         with default_dtype(torch.float64):
-            self._quick_forward = _quick(self._forward_graph, self.start, self._heat)
-        self._inputs_of = _inputs_of_sites(self._forward_graph, self.start, self._heat)
+            self._quick_forward = quick(self._forward_graph, self.start, self._heat)
+        self.recording_seconds = time.process_time() - began
+        self._inputs_of = inputs_of_sites(self._forward_graph, self.start, self._heat)
         self.blocks = self._made_blocks()
         self._blankets: dict[str, frozenset[str]] = {}
         self._check_program()
@@ -167,7 +169,7 @@ class RecordedDensity:
         """What each site of edges is drawn from."""
 
         def terms(u: Position, heat: Tensor) -> Any:
-            return self._forward_graph(u, heat)[1]
+            return self._parts()[1](u, heat)
 
         return {name: EdgeTerms(**values) for name, values in self._replayed("edges", terms, u).items()}
 
@@ -183,7 +185,7 @@ class RecordedDensity:
             value, back = _pulled(lambda q: total(q, u, heat), q)
             return value, back(torch.ones_like(value))[0]
 
-        return self._replayed(("slope", block.name), both, q, u)
+        return self._replayed(("slope", block.name), both, q, u, derives=True)
 
     def curvature(self, block: Block, q: Tensor, u: Position) -> tuple[Tensor, Tensor]:
         """Gradient (chain, element, D) and negative Hessian (chain, element, D, D) of `total`."""
@@ -192,13 +194,13 @@ class RecordedDensity:
         def both(q: Tensor, u: Position, heat: Tensor) -> tuple[Tensor, Tensor]:
             return _curvature_of(lambda q: total(q, u, heat), q)
 
-        return self._replayed(("curvature", block.name), both, q, u)
+        return self._replayed(("curvature", block.name), both, q, u, derives=True)
 
     def some(self, sites: tuple[str, ...], u: Position) -> Tensor:
         """Log density of some sites together, (chain,)."""
 
         def terms(u: Position, heat: Tensor) -> Tensor:
-            return sum_of(self._forward_graph(u, heat)[0], sites)
+            return sum_of(self._parts(sites)[0](u, heat), sites)
 
         return self._replayed(("some", sites), terms, u)
 
@@ -208,6 +210,7 @@ class RecordedDensity:
         See `collapsed.RowIntegral`; the integral is taken around zero, whatever the rows are.
         """
         row_total = self._total_of(rows)
+        others = tuple(name for name in self.layout.sites if name not in self._blankets[rows.name])
 
         def level(chosen: Position, u: Position, heat: Tensor) -> Tensor:
             u = {**u, **chosen}
@@ -224,24 +227,25 @@ class RecordedDensity:
             half = torch.linalg.solve_triangular(root, gradient[..., None], upper=False)[..., 0]
             integral = 0.5 * half.square().sum(-1) - root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
             constant = 0.5 * rows.size * math.log(2 * math.pi)
-            joint = sum_of(self._forward_graph(at_zero, heat)[0], self.layout.sites)
-            return joint + (integral + constant).sum(-1)
+            outside = sum_of(self._parts(others)[0](at_zero, heat), others) if others else 0.0
+            return outside + (value + integral + constant).sum(-1)
 
         def both(u: Position, heat: Tensor) -> tuple[Tensor, Position]:
             chosen = {name: u[name] for name in names}
             value, back = _pulled(lambda chosen: level(chosen, u, heat), chosen)
             return value, back(torch.ones_like(value))[0]
 
-        return self._replayed(("marginal", names), both, u)
+        return self._replayed(("marginal", names), both, u, derives=True)
 
     def slopes(self, u: Position) -> tuple[Tensor, Position]:
         """The joint and its gradient by every continuous site."""
 
         def both(u: Position, heat: Tensor) -> tuple[Tensor, Position]:
-            value, back = _pulled(lambda u: sum_of(self._forward_graph(u, heat)[0], self.layout.sites), u)
+            sites = tuple(self.layout.sites)
+            value, back = _pulled(lambda u: sum_of(self._parts(sites)[0](u, heat), sites), u)
             return value, back(torch.ones_like(value))[0]
 
-        return self._replayed("slopes", both, u)
+        return self._replayed("slopes", both, u, derives=True)
 
     # ---- blocks --------------------------------------------------------------------------------------------
     def pack(self, block: Block, u: Position) -> Tensor:
@@ -306,22 +310,31 @@ class RecordedDensity:
 
         # Checks of arguments look at their values, and were passed by `read_layout`.
         with default_dtype(torch.float64), pyro.validation_enabled(False), _explained():
-            return _recorded(forward, self.start, self._heat)
+            return recorded(forward, self.start, self._heat)
 
-    def _replayed(self, key: Any, function: Graph, *arguments: Any) -> Any:
+    def _replayed(self, key: Any, function: Graph, *arguments: Any, derives: bool = False) -> Any:
+        """What a function of arguments and heat says, recorded the first time; some take derivatives."""
         if key not in self._graphs:
+            began = time.process_time()
             with default_dtype(torch.float64):
-                graph = _recorded(function, *arguments, self._heat)
-                self._graphs[key] = _quick(graph, *arguments, self._heat)
+                graph = recorded(function, *arguments, self._heat) if derives else function
+                self._graphs[key] = quick(graph, *arguments, self._heat)
+            self.recording_seconds += time.process_time() - began
         with torch.no_grad(), default_dtype(torch.float64):
             return self._graphs[key](*arguments, self._heat)
 
+    def _parts(self, sites: tuple[str, ...] | None = None) -> tuple[Graph, Graph]:
+        """The log densities of these sites alone, and the terms of the edges alone."""
+        if sites not in self._parted:
+            self._parted[sites] = parted(self._forward_graph, self.start, self._heat, sites)
+        return self._parted[sites]
+
     def _total_of(self, block: Block) -> Graph:
-        blanket = self._blankets[block.name]
+        blanket = tuple(sorted(self._blankets[block.name]))
 
         def total(q: Tensor, u: Position, heat: Tensor) -> Tensor:
-            logs = self._forward_graph(self.unpack(block, q, u), heat)[0]
-            terms = [self._by_element(logs[name], name, block.group) for name in sorted(blanket)]
+            logs = self._parts(blanket)[0](self.unpack(block, q, u), heat)
+            terms = [self._by_element(logs[name], name, block.group) for name in blanket]
             return sum(terms[1:], terms[0])
 
         return total
@@ -435,61 +448,6 @@ def sum_of(logs: Mapping[str, Tensor], sites: Any) -> Tensor:
     """Sum of the log densities of some sites, (chain,)."""
     terms = [logs[name].reshape(len(logs[name]), -1).sum(1) for name in sites]
     return sum(terms[1:], terms[0])
-
-
-def _recorded(function: Graph, *arguments: Any) -> Graph:
-    """Replays what a function computes of arguments of these shapes."""
-    copies = tree_map(torch.clone, arguments)  # a tensor that came twice would be recorded as one
-    with torch.no_grad():
-        graph = make_fx(function)(*copies)
-    graph.graph.eliminate_dead_code()
-    graph.recompile()
-    return graph
-
-
-def _inputs_of_sites(graph: Any, start: Position, heat: Tensor) -> dict[str, frozenset[str]]:
-    """Of each site the latent sites that its log density is computed from."""
-    names = [*tree_flatten({name: name for name in start})[0], ""]
-    reached: dict[Any, frozenset[str]] = {}
-    for node in graph.graph.nodes:
-        if node.op == "placeholder":
-            reached[node] = frozenset({names[len(reached)]})
-        elif node.op != "output":
-            reached[node] = frozenset().union(
-                *(reached[source] for source in node.all_input_nodes if source in reached)
-            )
-        else:
-            outputs = [node for node in tree_flatten(node.args[0])[0]]
-    with torch.no_grad(), default_dtype(torch.float64):
-        values, spec = tree_flatten(graph(start, heat))
-    numbered: dict[str, int] = tree_unflatten(list(range(len(values))), spec)[0]
-    return {site: reached.get(outputs[number], frozenset()) for site, number in numbered.items()}
-
-
-def _quick(graph: Graph, *arguments: Any) -> Graph:
-    """The same by TorchScript's interpreter, which takes a third of the time of Python's for each operation.
-
-    Where this torch has none, or not for these operations, the graph as it is.
-    """
-    flat, inputs = tree_flatten(arguments)
-    outputs: Any = None
-
-    def flattened(*flat: Tensor) -> tuple[Tensor, ...]:
-        nonlocal outputs
-        values, outputs = tree_flatten(graph(*tree_unflatten(list(flat), inputs)))
-        return tuple(values)
-
-    try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            script = torch.jit.trace(flattened, tuple(flat), check_trace=False)
-    except (RuntimeError, AttributeError, NotImplementedError):
-        return graph
-
-    def replayed(*arguments: Any) -> Any:
-        return tree_unflatten(list(script(*tree_flatten(arguments)[0])), outputs)
-
-    return replayed
 
 
 def _base(fn: Any) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -177,6 +179,19 @@ class ProgramFit(FitResult):
             return methods[method](self, **arguments)
 
         return self._kept(compute, name, num_draws, seed, options)
+
+    def report(self, path: str | os.PathLike[str], **options: Any) -> Path:
+        """Programs have no page yet.
+
+        Raises
+        ------
+        TypeError
+            Always.
+        """
+        raise TypeError(
+            "report: is of ready models; of a program read summary(), edge_posterior().attrs['verdict'] and "
+            "the pictures of pyro_sparse.plots"
+        )
 
     def _unconfirmed(self) -> list[Finding]:
         """Factors of the best restart that no other restart found; chains may confirm them."""

@@ -60,6 +60,7 @@ def packed_edges(
     keep, gap = pool.keep, edge_gap(draws.prob, pool.keep)
     probability = np.average(draws.prob[keep], axis=0, weights=pool.weight[keep]).clip(0, 1)
     weight = np.average(draws.weight.mean(1)[keep], axis=0, weights=pool.weight[keep])
+    effect = np.average(_shares(draws.weight)[keep], axis=0, weights=pool.weight[keep])
     findings = [] if is_score else _findings(fit, draws, pool, gap, wanted)
     confirmed = [] if is_score or began is None else _came_back(fit, draws, pool, began)
     of_fit = confirmed_by_chains(fit.findings, confirmed)
@@ -71,7 +72,9 @@ def packed_edges(
     posterior: dict[str, Any] = {"edge": (dims["edge"], draws.edge), "weight": (dims["weight"], draws.weight)}
     for name, value in draws.sites.items():
         posterior[name if name not in posterior else f"site_{name}"] = (_dims(fit, name, value), value)
-    numbers = edge_numbers(_EDGE, probability, draws.prob.clip(0, 1), {"weight": weight}, None, gap)
+    numbers = edge_numbers(
+        _EDGE, probability, draws.prob.clip(0, 1), {"weight": weight, "effect": effect}, None, gap
+    )
     groups: dict[str, Any] = {"posterior": posterior, "edge_posterior": numbers}
     if draws.scores:
         pooled = {n: np.average(v[keep], axis=0, weights=pool.weight[keep]) for n, v in draws.scores.items()}
@@ -102,6 +105,14 @@ def packed_edges(
         kind, is_score, note, more, findings, conclusion, of_fit,
     )  # fmt: skip
     return packed(fit, groups, stats, "factor", coords, about, np.array(restarts), keep)
+
+
+def _shares(weight: Array) -> Array:
+    """Mean share of each factor in a feature's squared weights, (chain, feature, factor); 0 without any."""
+    squares = weight.astype(float) ** 2
+    total = squares.sum(-1, keepdims=True)
+    shares: Array = (squares / np.where(total > 0, total, 1.0)).mean(1)
+    return shares
 
 
 def _dims(fit: ProgramFit, name: str, value: Array) -> tuple[str, ...]:

@@ -230,7 +230,9 @@ class _Collector:
         values = self.density.values(self.chains.position)
         for name, kind in self.kinds.items():
             if kind == "factors":
-                drawn = _reordered(values[name].cpu().numpy(), order, sign)
+                drawn = _reordered(
+                    values[name].squeeze(2).cpu().numpy(), order, sign
+                )  # the plate of features
                 self.scores[name] = self.scores.get(name, 0.0) + drawn
         if self.draws.wants(self.done):
             self.draws.add(self._draw(values, weight, prob, order, sign))

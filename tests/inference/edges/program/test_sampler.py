@@ -1,0 +1,155 @@
+"""Edge posteriors of programs: truth, agreement with the special chains and with NUTS, and what is said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import MCMC, NUTS
+from scipy.special import expit
+from scipy.stats import norm
+
+import pyro_sparse as ps
+from pyro_sparse.inference.edges.program.ready import decoder_program
+from pyro_sparse.inference.edges.program.sampler import run_program
+from pyro_sparse.inference.program.recorded import RecordedDensity
+from tests._programs import linear
+from tests.inference.program.test_fit import WEIGHT, simulated
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return ps.fit(ps.Program(linear, 2), simulated(), restarts=3, sweeps=60, progress=False)
+
+
+@pytest.fixture(scope="module")
+def idata(fit):
+    return fit.edge_posterior(sweeps=200)
+
+
+def test_true_edges_are_present_and_others_are_not(fit, idata):
+    p = ps.edge_prob(idata).to_numpy()
+    order = [0, 1] if p[0, 0] > p[0, 1] else [1, 0]
+    assert (p[:, order][WEIGHT != 0] > 0.95).all() and (p[:, order][WEIGHT == 0] < 0.95).all()
+    table = ps.summary(idata)
+    assert (table["verdict"] == "present").sum() == 6 and "p_salient_0.3" not in table
+
+
+def test_every_site_outside_of_the_rows_has_draws_and_factors_have_scores(fit, idata):
+    posterior, scores = idata["posterior"], idata["factor_scores"]
+    assert {"edge", "weight", "eta", "b", "sd"} <= set(posterior.data_vars)
+    assert posterior["eta"].dims == ("chain", "draw", "factor")
+    assert posterior["b"].dims == ("chain", "draw", "feature") and scores["z"].dims == ("row", "factor")
+    regression = np.linalg.lstsq(scores["z"].to_numpy(), simulated() - simulated().mean(0), rcond=None)[0]
+    np.testing.assert_allclose(regression.T, fit.weights[fit.best], atol=0.2)
+
+
+def test_the_verdict_counts_and_the_kernels_are_named(idata):
+    assert (
+        idata.attrs["verdict"].splitlines()[0].startswith(("6 of 12", "7 of 12", "8 of 12", "9 of 12", "1"))
+    )
+    assert "W: exact" in idata.attrs["kernels"] and int(idata.attrs["is_score"]) == 0
+
+
+def test_a_seed_gives_the_same_bits(fit):
+    one, two = (fit.edge_posterior(seed=3, sweeps=30, warm_up=10) for _ in range(2))
+    np.testing.assert_array_equal(ps.edge_prob(one), ps.edge_prob(two))
+
+
+def test_scores_are_called_scores(fit):
+    idata = fit.edge_posterior("score")
+    assert int(idata.attrs["is_score"]) == 1 and (ps.summary(idata)["verdict"] == "open").all()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"chains": 1}, "chains"),
+        ({"sweeps": 5}, "sweeps"),
+        ({"sweeps": 30, "warm_up": 25}, "warm_up: leaves 5 of sweeps=30"),
+        ({"max_rows": 9}, "max_rows"),
+    ],
+)
+def test_a_slip_is_said_before_the_work(fit, options, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        fit.edge_posterior("mcmc", **options)
+    with pytest.raises(ValueError, match="method: want one of"):
+        fit.edge_posterior("polish")
+
+
+def test_what_needs_loadings_or_certificates_says_that_a_program_has_none(fit, idata):
+    with pytest.raises(ValueError, match="units of the program"):
+        ps.salient_edges(idata)
+    with pytest.raises(TypeError, match="posterior of a program"):
+        ps.identify(fit, idata=idata)
+
+
+def test_a_time_budget_ends_the_chains_and_the_verdict_says_so(fit):
+    idata = fit.edge_posterior(sweeps=5000, warm_up=10, time_budget=0.5)
+    assert idata.attrs["stopped_by"] == "time" and "time budget ended the chains" in idata.attrs["verdict"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["normal", "bernoulli", "poisson"])
+def test_edges_are_those_of_the_special_chains(kind):
+    """Anchored, so that both know which factor is which; a largest difference of four Monte Carlo errors."""
+    rng = np.random.default_rng(5)
+    weight = (rng.random((10, 2)) < 0.4) * rng.normal(0, 0.6, (10, 2))
+    weight[:2] = 0.8 * np.eye(2)
+    f = rng.standard_normal((200, 2)) @ weight.T
+    x = {
+        "normal": f + 0.7 * rng.standard_normal(f.shape),
+        "bernoulli": (rng.random(f.shape) < expit(2 * f)).astype(float),
+        "poisson": rng.poisson(np.exp(0.5 * f + 0.7)).astype(float),
+    }[kind]
+    prior = ps.priors.SpikeSlabNormal(slab_scale=1.0, spike_scale=0.1, b=2.0)
+    likelihood = ps.likelihoods.Poisson(size_factors=False) if kind == "poisson" else kind
+    model = ps.models.SparseDecoder(
+        10,
+        2,
+        decoder="linear",
+        likelihood=likelihood,
+        prior=prior,
+        factor_cov=False,
+        anchors={"x1": 0, "x2": 1},
+    )
+    fit = ps.fit(model, x, restarts=2, progress=False)
+    special = fit.edge_posterior("mcmc", sweeps=3000, tolerance=0.0)
+    reference = special["edge_posterior"]["weight"].transpose("feature", "factor").to_numpy()
+    data = ps.Data(np.asarray(fit.table.x, dtype=float))
+    density = RecordedDensity(decoder_program(fit.model), data, 4)
+    draws = run_program(density, density.start, "W", pivot=reference, sweeps=1500, warm_up=300, num_draws=50)
+    level = draws.log_marginal.mean(1)
+    kept = level > level.max() - 15
+    apart = np.abs(draws.prob[kept].mean(0) - ps.edge_prob(special).to_numpy())
+    assert apart.mean() < 0.02 and apart.max() < 0.12
+
+
+@pytest.mark.slow
+def test_weights_are_those_of_nuts():
+    """One factor with its sign held by a required, positive start: NUTS of Pyro on the same program."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((60, 1)) @ np.array([[0.9, 0.7, 0.15, 0.0]]) + 0.6 * rng.standard_normal((60, 4))
+    slab, spike, odds = 0.8, 0.1, -0.5
+
+    def program(d):
+        with d.features:
+            W = ps.edges(
+                "W", log_odds=odds, slab=dist.Normal(0.0, slab), spike=dist.Normal(0.0, spike), to=d.factors
+            )
+        with d.rows:
+            z = ps.factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+        with d.rows, d.features:
+            pyro.sample("x", dist.Normal(z @ W.mT, 0.6), obs=d.x)
+
+    model, data = ps.Program(program, 1), ps.Data(x)
+    fit = ps.fit(model, data, restarts=2, progress=False)
+    p = ps.edge_prob(fit.edge_posterior(sweeps=3000)).to_numpy()[:, 0]
+    pyro.set_rng_seed(0)
+    mcmc = MCMC(NUTS(model), num_samples=1500, warmup_steps=400, disable_progbar=True)
+    mcmc.run(data)
+    w = mcmc.get_samples()["W"].numpy()[:, :, 0]
+    log_odds = odds + norm.logpdf(w, 0, slab) - norm.logpdf(w, 0, spike)
+    np.testing.assert_allclose(p, expit(log_odds).mean(0), atol=0.05)

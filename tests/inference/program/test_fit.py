@@ -1,0 +1,121 @@
+"""Fits of programs: restarts, frames, checkpoints, Ctrl-C, and what is said to a slip."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+import pyro_sparse as ps
+from pyro_sparse.inference.program import job
+from tests._programs import linear
+
+WEIGHT = np.array([[0.9, 0], [0.8, 0], [0.7, 0], [0, 0.9], [0, -0.8], [0, 0.7]])
+
+
+def simulated(seed=0, rows=150):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((rows, 2)) @ WEIGHT.T + 0.5 * rng.standard_normal((rows, 6))
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return ps.fit(ps.Program(linear, 2), simulated(), restarts=3, sweeps=60, progress=False)
+
+
+def test_the_weights_of_the_best_restart_are_the_true_ones_up_to_order_and_sign(fit):
+    true, weights = np.abs(WEIGHT), np.abs(fit.weights[fit.best])
+    order = [0, 1] if weights[0, 0] > weights[0, 1] else [1, 0]
+    np.testing.assert_allclose(weights[:, order], true, atol=0.2)
+    assert (fit.edge_score[fit.best][:, order][true > 0] > 0.95).all()
+
+
+def test_restarts_are_aligned_and_the_largest_factor_comes_first(fit):
+    sizes = (fit.weights[fit.best] ** 2).sum(0)
+    assert sizes[0] >= sizes[1] and (fit.alignment["congruence"] > 0.9).all()
+    signs = np.sign((fit.weights * fit.weights[fit.best]).sum(1))
+    np.testing.assert_array_equal(signs, np.ones((3, 2)))
+
+
+def test_the_last_position_has_values_on_their_own_support(fit):
+    values = fit.values()
+    assert (values["sd"] > 0).all() and ((values["eta"] > 0) & (values["eta"] < 1)).all()
+    torch.testing.assert_close(values["W"], fit.position["W"][fit.best])
+
+
+def test_a_seed_gives_the_same_bits_and_another_one_does_not(fit):
+    again = ps.fit(ps.Program(linear, 2), simulated(), restarts=3, sweeps=60, progress=False)
+    other = ps.fit(ps.Program(linear, 2), simulated(), restarts=3, sweeps=60, seed=1, progress=False)
+    np.testing.assert_array_equal(again.weights, fit.weights)
+    assert not np.array_equal(other.weights, fit.weights)
+
+
+def test_history_has_a_row_for_each_restart_and_look(fit):
+    assert list(fit.history.columns) == ["step", "restart", "log_marginal", "edges"]
+    assert len(fit.history) == 3 * 6 and fit.history["step"].max() == 60
+
+
+def test_a_fit_that_was_cut_off_resumes_bit_for_bit(fit, tmp_path, monkeypatch):
+    path, advance, made = tmp_path / "run.pt", job.ProgramGroup._advance, []
+
+    def interrupted(group):
+        advance(group)
+        made.append(group.step)
+        if len(made) == 17:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(job.ProgramGroup, "_advance", interrupted)
+    settings = {"restarts": 3, "sweeps": 60, "progress": False, "checkpoint": path, "checkpoint_every": 5}
+    with pytest.raises(KeyboardInterrupt):
+        ps.fit(ps.Program(linear, 2), simulated(), **settings)
+    monkeypatch.setattr(job.ProgramGroup, "_advance", advance)
+    resumed = ps.fit(ps.Program(linear, 2), simulated(), **settings)
+    np.testing.assert_array_equal(resumed.weights, fit.weights)
+    np.testing.assert_array_equal(resumed.log_marginal, fit.log_marginal)
+
+    def other(d):
+        return linear(d)
+
+    with pytest.raises(ValueError, match="belongs to another fit"):
+        ps.fit(ps.Program(other, 2), simulated(), **settings)
+
+
+def test_ctrl_c_once_sweeps_count_returns_the_fit_so_far(monkeypatch):
+    advance = job.ProgramGroup._advance
+
+    def interrupted(group):
+        advance(group)
+        if group.step == 52:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(job.ProgramGroup, "_advance", interrupted)
+    with pytest.warns(RuntimeWarning, match="interrupted at sweep 52 of 60"):
+        fit = ps.fit(ps.Program(linear, 2), simulated(), restarts=2, sweeps=60, progress=False)
+    assert fit.history["step"].max() == 50 and any("interrupted" in warning for warning in fit.warnings)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"sweeps": 5}, "sweeps: .*20"),
+        ({"restarts": 0}, "restarts"),
+        ({"n_jobs": 2}, "n_jobs: the restarts of a program share one pass"),
+        ({"steps": 9}, "unknown setting 'steps'"),
+    ],
+)
+def test_a_slip_is_said_before_the_work(arguments, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        ps.fit(ps.Program(linear, 2), simulated(rows=20), **{"restarts": 2, "progress": False, **arguments})
+
+
+def test_a_bare_function_is_told_how_to_become_a_model():
+    with pytest.raises(TypeError, match=r"got the function linear.*ps\.Program\(linear"):
+        ps.fit(linear, simulated(rows=20))
+
+
+def test_a_program_says_what_it_cannot_do_yet(fit, tmp_path):
+    with pytest.raises(TypeError, match="report: is of ready models"):
+        fit.report(tmp_path / "page.html")
