@@ -38,6 +38,7 @@ __all__ = ["Block", "EdgeTerms", "Position", "RecordedDensity"]
 
 _MOVE = 0.1  # of an element, on the scale of real numbers, to see which terms change
 _CHANGED = 1e-9  # relative change of a term that is not rounding, in double precision
+_RECORD_AFTER = 100  # evaluations of a derivative
 _UNITS = 1.0  # heat of the spikes that are as the program says
 
 
@@ -118,6 +119,7 @@ class RecordedDensity:
     ):
         self.program, self.data, self.n_chains = program, data, n_chains
         self._graphs: dict[Any, Graph] = {}
+        self._asked: dict[Any, int] = {}
         self._parted: dict[tuple[str, ...] | None, tuple[Graph, Graph]] = {}
         self._tensors = data.tensors(device, torch.float64)
         self._in_dims: Any = None
@@ -313,7 +315,14 @@ class RecordedDensity:
             return recorded(forward, self.start, self._heat)
 
     def _replayed(self, key: Any, function: Graph, *arguments: Any, derives: bool = False) -> Any:
-        """What a function of arguments and heat says, recorded the first time; some take derivatives."""
+        """What a function of arguments and heat says, recorded once it was asked for often enough.
+
+        Recording derivatives costs as much as some hundred evaluations without it.
+        """
+        if key not in self._graphs and derives and self._asked.get(key, 0) < _RECORD_AFTER:
+            self._asked[key] = self._asked.get(key, 0) + 1
+            with torch.no_grad(), default_dtype(torch.float64):
+                return function(*arguments, self._heat)
         if key not in self._graphs:
             began = time.process_time()
             with default_dtype(torch.float64):
