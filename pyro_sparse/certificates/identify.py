@@ -94,7 +94,7 @@ def identify(
         check_labels(fit, idata)
     if idata.attrs.get("weight_unit") == "program":
         raise TypeError(
-            "result: is the posterior of a program, and certificates know what ready models need; its verdict "
+            "result: is the posterior of a program, and certificates know ready models only; its verdict "
             "says what its chains agree on, and calibrate.program_experiment whether such tables are solved"
         )
     if int(idata.attrs.get("is_score", 0)):

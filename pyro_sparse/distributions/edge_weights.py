@@ -206,7 +206,9 @@ class EdgeWeights(dist.TorchDistribution):
         # Not logaddexp, whose second derivative is inf / inf where a weight is 40 spikes wide.
         both = there - F.logsigmoid(there - absent)
         if self.narrow_spike.family == "point":
-            both = torch.where(torch.isneginf(there), absent, torch.where(torch.isneginf(absent), there, both))
+            both = torch.where(
+                torch.isneginf(there), absent, torch.where(torch.isneginf(absent), there, both)
+            )
         return both.sum(-1)
 
     def edge_prob(self, value: Tensor) -> Tensor:

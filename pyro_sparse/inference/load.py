@@ -11,7 +11,9 @@ import torch
 
 from .._utils.recorded import rebuild
 from .._utils.torch_state import isolated, undisturbed
+from ..programs.program import Program
 from .multitask import task_result
+from .program import saved
 from .table import result
 from .training import checkpoint as files
 from .transition import transition_result
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
     from ..models.base import FactorModel
     from ..models.latent_transition import LatentTransition
     from ..models.multitask import MultiTaskRegression
+    from ..programs.data import Data
     from .multitask.task_result import MultiTaskFit
+    from .program.result import ProgramFit
     from .table.result import Fit
     from .training._families import Trainable
     from .transition.transition_result import TransitionFit
@@ -35,30 +39,41 @@ def load(path: str | os.PathLike[str], model: LatentTransition) -> TransitionFit
 @overload
 def load(path: str | os.PathLike[str], model: MultiTaskRegression) -> MultiTaskFit: ...
 @overload
+def load(path: str | os.PathLike[str], model: Program, data: Data) -> ProgramFit: ...
+@overload
 def load(path: str | os.PathLike[str], model: None = None) -> Any: ...  # the file says which
 
 
 @isolated()
-def load(path: str | os.PathLike[str], model: Trainable | None = None) -> Fit | TransitionFit | MultiTaskFit:
-    """Read a fit written by `Fit.save`, `TransitionFit.save` or `MultiTaskFit.save`.
+def load(
+    path: str | os.PathLike[str], model: Trainable | Program | None = None, data: Data | None = None
+) -> Fit | TransitionFit | MultiTaskFit | ProgramFit:
+    """Read a fit written by its `save`.
 
     Parameters
     ----------
     path : path
-    model : FactorModel, LatentTransition or MultiTaskRegression, optional
+    model : FactorModel, LatentTransition, MultiTaskRegression or Program, optional
         Needed when the model, its prior or its likelihood is a class of your own: made as it was for the fit.
+        Of a program always.
+    data : Data, optional
+        Of a program, and needed there.
 
     Returns
     -------
-    Fit, TransitionFit or MultiTaskFit
+    Fit, TransitionFit, MultiTaskFit or ProgramFit
 
     Raises
     ------
     FileNotFoundError, ValueError
         No such file, not a fit, or of another model or format.
     """
-    meta, tensors = files.read(path, "fit", "transition fit", "multi-task fit")
+    meta, tensors = files.read(path, "fit", "transition fit", "multi-task fit", "program fit")
     with files.explained("load", path):
+        if meta["kind"] == "program fit":
+            return saved.restore(path, model, data, meta, tensors)
+        if data is not None or isinstance(model, Program):
+            raise ValueError(f"load: {str(path)!r} holds no fit of a program; leave out data and program")
         return _restored(path, model, meta, tensors)
 
 

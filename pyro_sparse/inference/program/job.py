@@ -8,8 +8,6 @@ climb.
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import json
 from collections.abc import Callable
 from functools import cached_property
@@ -29,6 +27,7 @@ from ..training.interrupt import stopped_between_steps
 from ..training.ranks import ALONE
 from .recorded import Position, RecordedDensity
 from .result import ProgramFit
+from .saved import mark_of
 from .schedule import ProgramSchedule
 from .starts import starts_of
 from .sweeps import ProgramChains
@@ -87,19 +86,9 @@ class ProgramJob:
     def fingerprint(self) -> str:
         """What must agree for a file to belong to this fit."""
         tables = [self.data.x, self.data.seen, *self.data.rows.values(), *self.data.features.values()]
-        layout = [
-            (s.name, s.observed, s.group, str(s.link), s.kind) for s in self.density.layout.sites.values()
-        ]
-        sites = hashlib.sha256(json.dumps(layout, default=str).encode()).hexdigest()
+        mark = mark_of(self.model, self.density.layout)
         return json.dumps(
-            {
-                **self.settings,
-                "sites": sites,
-                "program": _text_of(self.model.program),
-                "data": files.digest(*tables),
-                "version": __version__,
-            },
-            sort_keys=True,
+            {**self.settings, **mark, "data": files.digest(*tables), "version": __version__}, sort_keys=True
         )
 
     def groups(self) -> list[range]:
@@ -138,14 +127,6 @@ class ProgramJob:
     def merge(self, trained_parts: list[dict[str, Any]], notes: list[str]) -> ProgramFit:
         """None, as `pieces`."""
         raise ValueError(_ONE_PASS)
-
-
-def _text_of(program: Callable[..., Any]) -> str:
-    """A digest of a program's source, which files of others do not have; empty where there is none."""
-    try:
-        return hashlib.sha256(inspect.getsource(program).encode()).hexdigest()
-    except (OSError, TypeError):  # typed at a prompt, or no function
-        return ""
 
 
 class Summary(NamedTuple):

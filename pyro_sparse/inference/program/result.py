@@ -13,11 +13,14 @@ import torch
 
 from ..._utils.checks import check_whole
 from ..._utils.options import check_options, options_of
-from ...findings.finding import Finding
+from ..._utils.version import __version__
+from ...findings.finding import Finding, write_findings
 from ...graphs.alignment import SAME_FACTOR, Alignment, align, apply_alignment, orient
+from ..training import checkpoint as files
 from ..training._repr import in_short
 from ..training.fit_result import FitResult
 from ..training.restarts import only_restart
+from .mark import mark_of
 
 if TYPE_CHECKING:
     from ..._utils.types import ArvizData
@@ -31,6 +34,7 @@ __all__ = ["ProgramFit"]
 
 # Nats below the best up to which a mode may be as good: its own volume is no part of the mean log density.
 REACH = 15.0
+ARRAYS = ("weights", "edge_score", "log_marginal")  # of a file, beside alignment and positions
 
 
 @dataclass
@@ -179,6 +183,28 @@ class ProgramFit(FitResult):
             return methods[method](self, **arguments)
 
         return self._kept(compute, name, num_draws, seed, options)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all but the program and its data to one file; ``ps.load(path, model, data)`` has it back.
+
+        Parameters
+        ----------
+        path : path
+        """
+        arrays = {name: torch.as_tensor(getattr(self, name)) for name in ARRAYS}
+        arrays |= {f"alignment.{name}": torch.as_tensor(value) for name, value in self.alignment.items()}
+        meta = {
+            "version": __version__,
+            "mark": mark_of(self.model, self.layout),
+            "site": self.site,
+            "best": self.best,
+            "feature_names": self.feature_names,
+            "sample_names": self.sample_names,
+            "settings": self.settings,
+            "findings": write_findings(self.findings),
+            "history": self.history.to_dict("list"),
+        }
+        files.write(path, "program fit", meta, {"arrays": arrays, "position": dict(self.position)})
 
     def report(self, path: str | os.PathLike[str], **options: Any) -> Path:
         """Programs have no page yet.

@@ -119,3 +119,29 @@ def test_a_bare_function_is_told_how_to_become_a_model():
 def test_a_program_says_what_it_cannot_do_yet(fit, tmp_path):
     with pytest.raises(TypeError, match="report: is of ready models"):
         fit.report(tmp_path / "page.html")
+
+
+def test_a_saved_fit_comes_back_whole(fit, tmp_path):
+    fit.save(path := tmp_path / "fit.pt")
+    again = ps.load(path, ps.Program(linear, 2), ps.Data(simulated()))
+    np.testing.assert_array_equal(again.weights, fit.weights)
+    assert again.settings == fit.settings and again.findings == fit.findings
+    short = {"sweeps": 20, "warm_up": 5}
+    np.testing.assert_array_equal(
+        ps.edge_prob(again.edge_posterior(**short)), ps.edge_prob(fit.edge_posterior(**short))
+    )
+
+
+def test_a_file_wants_its_program_and_its_data(fit, tmp_path):
+    fit.save(path := tmp_path / "fit.pt")
+    with pytest.raises(ValueError, match="pass model=, the ps.Program, and data="):
+        ps.load(path)
+    with pytest.raises(ValueError, match="fit of another program"):
+        ps.load(path, ps.Program(linear, 3), ps.Data(simulated()))
+    with pytest.raises(ValueError, match="other rows or features"):
+        ps.load(path, ps.Program(linear, 2), ps.Data(simulated(rows=20)))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="checkpoint"):
+        ps.load(path, ps.Program(linear, 2), ps.Data(simulated()))
