@@ -1,10 +1,10 @@
 r"""programs: chains over programs that users write, against special chains and their own truths.
 
 `same`: a `SparseDecoder` as a program (`decoder_program`), sampled by the engine, and by the package's
-special chains, two seeds of either. `mean`, `max` of the differences between their mean probabilities; `mc_error` the
-root mean square difference between two seeds, of the engine and of the special chains (`mc_error_special`).
-`cost`: CPU seconds to the same Monte Carlo variance, engine by special chains. 250 x 12, two factors, with an
-anchor each or without; `record_cpu_s` is what recording takes before the first sweep.
+special chains, two seeds of either. `mean`, `max` of the differences between their mean probabilities;
+`mc_error` the root mean square difference between two seeds, of the engine and of the special chains
+(`mc_error_special`). `cost`: CPU seconds to the same Monte Carlo variance, engine by special chains.
+250 x 12, two factors, with an anchor each or without; `record_cpu_s` is what recording takes.
 
 `calibrated`: programs that the package does not have, and two that it has (`_programs.py`). Truths are
 drawn from each, ten tables a seed, all in one pass; chains begin at the tables' components or at draws from
