@@ -100,15 +100,21 @@ class ProgramChains:
         if not adapts and self.axes.asks_data and self.axes.rotated < 1e-3:
             pause = _SELDOM
         if self.axes.n_factors > 1 and self.done % pause == 0:
-            moved, transform = self.axes.rotate(self.position)
-            for name, sampler in self.samplers.items():
-                if isinstance(sampler, BlockSampler | WeightSampler) and sampler.centre is not None:
-                    block = self.density.blocks[name]
-                    sampler.centre = self.axes.turned(block, sampler.centre, self.position, transform)
-            self.position = moved
+            # As many pairs as are disjoint: five factors have ten, and a climb some thirty sweeps.
+            for _ in range(self.axes.n_factors // 2 if climbs else 1):
+                self._rotate()
         if not climbs:
             for _ in range(self.axes.n_factors):
                 self.position = self.axes.stretch(self.position, adapts)
+
+    def _rotate(self) -> None:
+        """Two factors, and the points of approximation with them."""
+        moved, transform = self.axes.rotate(self.position)
+        for name, sampler in self.samplers.items():
+            if isinstance(sampler, BlockSampler | WeightSampler) and sampler.centre is not None:
+                block = self.density.blocks[name]
+                sampler.centre = self.axes.turned(block, sampler.centre, self.position, transform)
+        self.position = moved
 
     def state(self) -> dict[str, Any]:
         """All that the next sweeps depend on, but for random numbers."""
