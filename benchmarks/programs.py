@@ -146,6 +146,7 @@ def same(name: str, seed: int, quick: bool) -> Row:
         "max": float(apart.max()),
         "mc_error": gaps[1],
         "mc_error_special": gaps[0],
+        "factors": int((fit.weights[fit.best] != 0).any(0).sum()),
         "middling": int(((first > 0.05) & (first < 0.95)).sum()),
         "special_cpu_s": cpu[0] / 2,
         "engine_cpu_s": cpu[1] / 2,
@@ -199,7 +200,11 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     by = {what: [row for row in rows if row["what"] == what] for what in ("same", "calibrated", "seeds")}
     answer: Row = {"same": {}, "calibrated": {}, "cost": {}}
     for kind in sorted({row["name"] for row in by["same"]}):
-        chosen = [row for row in by["same"] if row["name"] == kind]
+        of_kind = [row for row in by["same"] if row["name"] == kind]
+        # Where the fit lost a factor the special chains run over the other one, and sample another model.
+        chosen = [row for row in of_kind if row.get("factors", FACTORS) == FACTORS]
+        if not chosen:
+            continue
         answer["same"][kind] = {
             "mean": float(np.mean([row["mean"] for row in chosen])),
             "max": float(np.max([row["max"] for row in chosen])),
@@ -208,6 +213,7 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
                 for n in ("mc_error", "mc_error_special")
             },
             "tables": len(chosen),
+            "left_out": len(of_kind) - len(chosen),
         }
         costs = [
             row["engine_cpu_s"] * row["mc_error"] ** 2
