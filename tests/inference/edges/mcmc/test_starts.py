@@ -8,9 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from scipy.stats import betabinom
 
 import pyro_sparse as ps
 from pyro_sparse.inference.edges.density.decoder_program import DecoderState
+from pyro_sparse.inference.edges.mcmc import sampler
 from pyro_sparse.inference.edges.mcmc.initialise import _line_in_other_axes, chains_of
 from pyro_sparse.inference.edges.mcmc.sampler import DecoderPrior
 from pyro_sparse.inference.edges.mcmc.starts import in_other_axes
@@ -111,3 +113,12 @@ def test_chains_of_counts_run_over_the_factors_that_the_fit_kept():
     torch.testing.assert_close(kernel.value(state), whole.value(all_factors), rtol=1e-4, atol=1e-4)
     assert kernel.permitted.shape == (8, 2) and state.log_odds.shape[-1] == 2
     assert kernel.precision.shape[-2:] == (2, 2) and len(kernel.eta_prior[0]) == 2
+
+
+@pytest.mark.parametrize(("a", "b"), [(1.0, 12.0), (8.0, 2.0), (1.0, 1.0)])
+def test_chains_leave_factors_out_only_where_the_prior_may_have_empty_ones(a, b):
+    """P(no edge of G) is that of a beta-binomial distribution; below a twentieth all factors stay."""
+    model = ps.models.SparseDecoder(9, 2, decoder="linear", prior=ps.priors.SpikeSlabLasso(a=a, b=b))
+    model.setup(n_restarts=1, n_samples=50)
+    fit = SimpleNamespace(model=model)
+    assert sampler._may_be_empty(fit) == (betabinom.pmf(0, 9, a, b) >= 0.05)
