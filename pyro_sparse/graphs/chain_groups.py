@@ -21,7 +21,7 @@ from scipy.sparse.csgraph import connected_components
 
 from .selection import UNRESOLVED_GAP
 
-__all__ = ["ChainPool", "pool_chains", "same_graph"]
+__all__ = ["ChainPool", "gap_within", "pool_chains", "same_graph"]
 
 Floats = NDArray[np.float64]
 # Of a difference between chains: of thousands of edges hardly one exceeds these and .25 as well by chance.
@@ -166,6 +166,26 @@ def pool_chains(
     if keep.sum() < 2:  # the next best chain, which the averages then count by its share
         keep[np.lexsort((np.nan_to_num(-level, nan=np.inf), np.nan_to_num(below, nan=np.inf)))[:2]] = True
     return ChainPool(group, share, keep, _weights(group, share, keep), below)
+
+
+def gap_within(pool: ChainPool, probability: Floats) -> Floats:
+    """Largest difference of each edge between chains that are kept and hold the same graph, (row, column).
+
+    Parameters
+    ----------
+    pool : ChainPool
+    probability : ndarray (chain, row, column)
+
+    Examples
+    --------
+    >>> p = np.array([[[0.99]], [[0.95]], [[0.02]]])
+    >>> gap_within(pool_chains(p, np.zeros(p.shape), [0.0, 0.0, -1.0], uncertainty=0.0), p).round(2)
+    array([[0.04]])
+    """
+    graphs = np.unique(pool.group[pool.keep])
+    gaps = [np.ptp(probability[pool.keep & (pool.group == graph)], axis=0) for graph in graphs]
+    widest: Floats = np.max(gaps, axis=0)
+    return widest
 
 
 def _shares(log_evidence: Floats, uncertainty: float) -> Floats:

@@ -97,7 +97,7 @@ class BlockSampler:
         self.variance: Tensor | None = None
         self.tuner = DualAveraging(prox_center=math.log(0.5))
         self.step_size = 0.2
-        self.since = self.tuned = self.climbed = 0
+        self.since = self.tuned = self.climbed = self.leapt = 0
 
     # ---- a sweep -------------------------------------------------------------------------------------------
     def ascend(self, u: Position) -> Position:
@@ -193,6 +193,7 @@ class BlockSampler:
         if adapts:
             rate = log_ratio.nan_to_num(nan=-torch.inf).clamp(max=0).exp().mean().item()
             self.tuner.step(0.8 - rate)
+            self.leapt += 1
             self.step_size = math.exp(self.tuner.get_state()[0])
         return moved, log_ratio
 
@@ -210,7 +211,7 @@ class BlockSampler:
     def state(self) -> dict[str, Any]:
         """All that its next steps depend on."""
         names = (
-            "method", "centre", "acceptance", "variance", "step_size", "since", "tuned", "climbed",
+            "method", "centre", "acceptance", "variance", "step_size", "since", "tuned", "climbed", "leapt",
         )  # fmt: skip
         return {**{name: getattr(self, name) for name in names}, "tuner": dict(vars(self.tuner))}
 
@@ -236,7 +237,7 @@ class BlockSampler:
 
     def settle(self) -> None:
         """End of the warm-up: the step size is the average of its tuning."""
-        if self.method == "hmc":
+        if self.method == "hmc" and self.leapt:  # it may have become so in the last sweep
             self.step_size = math.exp(self.tuner.get_state()[1])
 
 

@@ -100,7 +100,7 @@ def check(model: Program, data: Data, *, chains: int = 4, seed: int = 0) -> Prog
     data = data if isinstance(data, Data) else Data(data)
     with undisturbed(seed):
         began = time.process_time()
-        density = RecordedDensity(model, data, chains, seed=seed)
+        density = RecordedDensity(model, data, chains, seed=seed, record_after=0)
         state = ProgramChains(density, density.start, warm_up=2 * _TRIAL, climbing=0)
         for _ in range(_TRIAL):
             state.sweep()

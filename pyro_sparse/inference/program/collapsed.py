@@ -1,4 +1,4 @@
-r"""The latent rows integrated out: what compares chains, and steps of one feature's numbers without its rows.
+r"""The latent rows integrated out: what compares chains, and steps of all other numbers.
 
 Given everything else rows are independent, and the integral over each is Laplace's (exact where their terms
 are a quadratic): with :math:`t_n` the terms of row n, g their gradient and P their negative Hessian at a
@@ -107,15 +107,15 @@ class CollapsedSampler:
         self.names = sorted(u.keys() - rows)
         self.tuner = DualAveraging(prox_center=math.log(_FIRST_STEP), gamma=0.1)
         self.step_size, self.tuned = _FIRST_STEP, 0
-        self.mean: Tensor | None = None
-        self.square: Tensor | None = None
+        if self.useful:
+            self.mean = self._flat(u)
+            self.square = self.mean**2 + _FIRST_VARIANCE
 
     def draw(self, u: Position, adapts: bool) -> Position:
         """A step that leaves the posterior invariant."""
         flat = self._flat(u)
         if adapts:
             self._learn_scales(flat)
-        assert self.mean is not None and self.square is not None
         scale = (self.square - self.mean**2).clamp(min=_LEAST_VARIANCE).sqrt()
         size = self.step_size * (0.7 + 0.6 * torch.rand(()).item())
         before, slope = self._slope(u, flat)
@@ -141,7 +141,8 @@ class CollapsedSampler:
 
     def settle(self) -> None:
         """End of the warm-up: the step size is the average of its tuning."""
-        self.step_size = math.exp(self.tuner.get_state()[1])
+        if self.tuned:  # a tuner that has seen nothing has no average
+            self.step_size = math.exp(self.tuner.get_state()[1])
 
     def _slope(self, u: Position, flat: Tensor) -> tuple[Tensor, Tensor]:
         assert self.integral.rows is not None
@@ -161,13 +162,13 @@ class CollapsedSampler:
         """Running moments of every number, over sweeps and, of what differs in sign between chains, sizes."""
         self.tuned += 1
         gain = max(0.01, 1 / self.tuned)
-        mean = flat if self.mean is None else self.mean
-        square = flat**2 + _FIRST_VARIANCE if self.square is None else self.square
-        self.mean = mean + gain * (flat - mean)
-        self.square = square + gain * (flat**2 - square)
+        self.mean = self.mean + gain * (flat - self.mean)
+        self.square = self.square + gain * (flat**2 + _FIRST_VARIANCE * gain - self.square)
 
     def state(self) -> dict[str, Any]:
         """All that its next steps depend on."""
+        if not self.useful:
+            return {"tuner": {}}
         names = ("acceptance", "step_size", "tuned", "mean", "square")
         return {**{name: getattr(self, name) for name in names}, "tuner": dict(vars(self.tuner))}
 

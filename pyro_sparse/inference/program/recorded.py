@@ -94,6 +94,8 @@ class RecordedDensity:
     tables : ndarray (chain, row, ..., feature), optional
         A table of each chain's own, in place of the data's.
     device : str
+    record_after : int
+        Evaluations of a derivative after which it is recorded.
 
     Attributes
     ----------
@@ -116,7 +118,9 @@ class RecordedDensity:
         seed: int = 0,
         tables: np.ndarray | None = None,
         device: str = "cpu",
+        record_after: int = _RECORD_AFTER,
     ):
+        self.record_after = record_after
         self.program, self.data, self.n_chains = program, data, n_chains
         self._graphs: dict[Any, Graph] = {}
         self._asked: dict[Any, int] = {}
@@ -319,7 +323,7 @@ class RecordedDensity:
 
         Recording derivatives costs as much as some hundred evaluations without it.
         """
-        if key not in self._graphs and derives and self._asked.get(key, 0) < _RECORD_AFTER:
+        if key not in self._graphs and derives and self._asked.get(key, 0) < self.record_after:
             self._asked[key] = self._asked.get(key, 0) + 1
             with torch.no_grad(), default_dtype(torch.float64):
                 return function(*arguments, self._heat)

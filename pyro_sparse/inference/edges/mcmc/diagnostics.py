@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ....findings.finding import Finding
 from ....graphs._mixing import split_rhat
 from ....graphs.alignment import SAME_FACTOR, similarity
-from ....graphs.chain_groups import ChainPool
+from ....graphs.chain_groups import ChainPool, gap_within
 from ....graphs.chain_verdict import (
     alternative_graphs,
     contradictions,
@@ -175,7 +175,7 @@ def _agreement(fit: Fit, chains: ChainSummary, kept: ChainPool, gap: Array, some
         message = "There is only one chain to look at, and nothing says whether another would agree"
         return [*findings, Finding("chains", message, "run more", "doubt", "chains")]
     findings += _other_graphs(fit, chains, kept)
-    gap = _gap_within(kept, chains.prob)  # between graphs that has just been said
+    gap = gap_within(kept, chains.prob)  # between graphs that has just been said
     disputed = disputed_columns(
         gap,
         features,
@@ -200,14 +200,6 @@ def _agreement(fit: Fit, chains: ChainSummary, kept: ChainPool, gap: Array, some
         remedy = f"want {_LEAST_SWEEPS} at least, by more time or more sweeps"
         findings.append(Finding("sweeps", message, remedy, source="chains", size=done))
     return findings
-
-
-def _gap_within(pool: ChainPool, probability: Array) -> Array:
-    """Largest difference of each edge between chains that hold the same graph."""
-    graphs = np.unique(pool.group[pool.keep])
-    gaps = [np.ptp(probability[pool.keep & (pool.group == graph)], axis=0) for graph in graphs]
-    widest: Array = np.max(gaps, axis=0)
-    return widest
 
 
 def _other_graphs(fit: Fit, chains: ChainSummary, pool: ChainPool) -> list[Finding]:

@@ -11,7 +11,7 @@ from ...._utils.types import ArvizData
 from ....findings.finding import Finding, confirmed_by_chains, doubted_edges
 from ....graphs._mixing import split_rhat
 from ....graphs.alignment import SAME_FACTOR, similarity
-from ....graphs.chain_groups import ChainPool
+from ....graphs.chain_groups import ChainPool, gap_within
 from ....graphs.chain_verdict import alternative_graphs, disputed_columns, left_out
 from ....graphs.selection import edge_gap, unresolved
 from ....posterior.edge_table import attributes, concluded, decided, edge_numbers, packed
@@ -152,7 +152,7 @@ def _findings(
         findings.append(
             Finding("graphs", message, remedy, "doubt", "chains", edges=edges, size=float(pool.share[0]))
         )
-    within = _gap_within(pool, draws.prob)
+    within = gap_within(pool, draws.prob)
     names = [name.removeprefix("factor ") for name in factors]
     flagged = unresolved(within)
     for k, (message, remedy) in disputed_columns(within, features, names, int(pool.keep.sum())).items():
@@ -196,14 +196,6 @@ def _apart(fit: ProgramFit, draws: ProgramDraws, pool: ChainPool) -> list[Findin
     listed = ", ".join(f"{name} (R-hat {size:.2f})" for name, size in worst.items())
     message = f"Chains differ in {listed}: intervals of these pool chains that disagree"
     return [Finding("sites", message, "run them longer", source="chains", size=max(worst.values()))]
-
-
-def _gap_within(pool: ChainPool, probability: Array) -> Array:
-    """Largest difference of each edge between chains that hold the same graph."""
-    graphs = np.unique(pool.group[pool.keep])
-    gaps = [np.ptp(probability[pool.keep & (pool.group == graph)], axis=0) for graph in graphs]
-    widest: Array = np.max(gaps, axis=0)
-    return widest
 
 
 def _came_back(fit: ProgramFit, draws: ProgramDraws, pool: ChainPool, began: Array) -> list[str]:

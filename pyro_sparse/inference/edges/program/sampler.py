@@ -210,6 +210,7 @@ class _Collector:
         self.batches, self.level = BatchMeans(_BATCHES), list[Array]()
         self.draws: Thinned[dict[str, Array]] = Thinned(num_draws)
         self.scores: dict[str, Array] = {}
+        self.rng = np.random.default_rng(torch.initial_seed())  # the chains do not depend on num_draws
         log_odds = density.edges(chains.position)[site].log_odds.abs()
         self.asked = (log_odds < -_NEARLY_NEVER).any(0).cpu().numpy()
         self.identity = (
@@ -230,9 +231,8 @@ class _Collector:
         values = self.density.values(self.chains.position)
         for name, kind in self.kinds.items():
             if kind == "factors":
-                drawn = _reordered(
-                    values[name].squeeze(2).cpu().numpy(), order, sign
-                )  # the plate of features
+                of_rows = values[name].squeeze(2)  # without the plate of features
+                drawn = _reordered(of_rows.cpu().numpy(), order, sign)
                 self.scores[name] = self.scores.get(name, 0.0) + drawn
         if self.draws.wants(self.done):
             self.draws.add(self._draw(values, weight, prob, order, sign))
@@ -241,8 +241,13 @@ class _Collector:
     def _draw(
         self, values: Any, weight: Array, prob: Array, order: NDArray[np.intp], sign: Array
     ) -> dict[str, Array]:
+        # Gates are their own draws; given its weight an edge is independent of all else.
+        is_gate = self.kinds[self.site] == "gates"
+        edge = (
+            _reordered(weight, order, np.ones_like(sign)) if is_gate else self.rng.random(prob.shape) < prob
+        )
         kept: dict[str, Array] = {
-            "": (np.random.default_rng(self.done).random(prob.shape) < prob).astype(np.int8),
+            "": edge.astype(np.int8),
             self.site: _reordered(weight, order, sign),
         }
         for name, site in self.density.layout.sites.items():

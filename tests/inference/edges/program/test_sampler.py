@@ -153,3 +153,9 @@ def test_weights_are_those_of_nuts():
     w = mcmc.get_samples()["W"].numpy()[:, :, 0]
     log_odds = odds + norm.logpdf(w, 0, slab) - norm.logpdf(w, 0, spike)
     np.testing.assert_allclose(p, expit(log_odds).mean(0), atol=0.05)
+
+
+@pytest.mark.parametrize("warm_up", [0, 3])
+def test_hardly_any_warm_up_is_no_reason_to_fail(fit, warm_up):
+    idata = fit.edge_posterior(sweeps=14 + warm_up, warm_up=warm_up)
+    assert np.isfinite(ps.edge_prob(idata).to_numpy()).all()
