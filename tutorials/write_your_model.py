@@ -61,9 +61,9 @@ def factor_analysis(d):
 #
 # ## Covariates, and rates of edges by group
 #
-# Suppose that a dose moves the factors, and that features come from two families, one of which has more edges.
-# The first is a regression inside of the program, the second a rate of each family. `axes="factor"` says that
-# the last axis of `B` is that of the factors: if they rotate, the effects rotate with them.
+# Suppose that a dose moves the factors, and that features come from two families, one of which has more
+# edges. The first is a regression inside the program, the second a rate of each family. `axes="factor"` says
+# that the last axis of `B` is that of the factors: if they rotate, the effects rotate with them.
 
 
 # %%
@@ -134,8 +134,8 @@ assert abs(effects[order[0]]) > 0.6 and rates[0] > rates[1] and brier < 0.1, (ef
 # ## A mechanism of your own
 #
 # Which variable drives which? Here the next value of a variable is a sum of saturating pushes, each behind a
-# gate, $x'_j = \sum_k \gamma_{jk}\, a_{jk}\, x_k / (h_j + |x_k|) + \text{noise}$. The variables are seen, so that
-# there are no factors: rows are pairs of frames, the frame before is known of each row, and the edges lead to
+# gate, $x'_j = \sum_k \gamma_{jk}\, a_{jk}\, x_k / (h_j + |x_k|) + \text{noise}$. The variables are seen, so
+# there are no factors: rows are pairs of frames, each row knows the frame before it, and the edges lead to
 # the variables of that frame.
 
 
@@ -174,8 +174,8 @@ assert ((driven.to_numpy() > 0.95) == (drives == 1)).all()
 # %% [markdown]
 # ## It stays a Pyro program
 #
-# `Predictive`, `SVI`, `NUTS`, `poutine.condition` and `pyro.render_model` take a `Program` and its `Data`. Draws
-# from the prior say whether the program means what you think:
+# `Predictive`, `SVI`, `NUTS`, `poutine.condition` and `pyro.render_model` take a `Program` and its `Data`.
+# Draws from the prior say whether the program means what you think:
 
 # %%
 from pyro.infer import Predictive
@@ -186,8 +186,9 @@ print({name: tuple(value.shape) for name, value in drawn.items()})
 # %% [markdown]
 # ## Do its probabilities mean what they say?
 #
-# Draw tables from the program, run the chains on each, and see whether edges called .8 are there eight times in
-# ten. All tables share one pass. Ten small ones show how it is done; ask for a hundred before you believe it.
+# Draw tables from the program, run the chains on each, and see whether edges called .8 are there eight times
+# in ten. All tables share one pass. Ten small ones show how it is done; ask for a hundred before you believe
+# it.
 
 # %%
 from pyro_sparse.calibrate import program_experiment
