@@ -185,7 +185,7 @@ def score(data: Data, quick: bool, seed: int) -> Array:
 
 def long_chains(data: Data, quick: bool, seed: int) -> Array:
     """The same chains, many times as long, those of all data sets in step."""
-    from pyro_sparse.inference.edges.mcmc.sampler import run_chains
+    from pyro_sparse.inference.edges.mcmc.running import run_chains
 
     law, fits = data.given["law"], data.given["fits"]
     kernel, state = _together(fits, seed)

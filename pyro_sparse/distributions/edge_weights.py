@@ -16,7 +16,7 @@ import pyro.distributions as dist
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import Laplace, Normal, StudentT, constraints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +106,7 @@ def as_component(name: str, distribution: dist.TorchDistribution) -> Component:
     TypeError, ValueError
         It is of another family, or not around zero.
     """
-    kinds = {dist.Normal: "normal", dist.Laplace: "laplace", dist.StudentT: "student", dist.Delta: "point"}
+    kinds = {Normal: "normal", Laplace: "laplace", StudentT: "student", dist.Delta: "point"}
     kind = next((word for family, word in kinds.items() if isinstance(distribution, family)), None)
     if kind is None or (kind == "point" and name == "slab"):
         point = " or Delta(0.)" if name == "spike" else ""

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .data import Data, DataView
 from .program import Program
-from .sites import edges, factors, gates, sample
+from .sites import correlation, edges, factors, gates, sample
 
-__all__ = ["Data", "DataView", "Program", "edges", "factors", "gates", "sample"]
+__all__ = ["Data", "DataView", "Program", "correlation", "edges", "factors", "gates", "sample"]

@@ -20,7 +20,7 @@ from ..distributions.unsqueezed import Unsqueezed
 if TYPE_CHECKING:
     from .data import FactorAxis
 
-__all__ = ["DECLARED", "edges", "factors", "gates", "sample"]
+__all__ = ["DECLARED", "correlation", "edges", "factors", "gates", "sample"]
 
 DECLARED = "pyro_sparse"  # key of a site's `infer` dictionary under which its declaration stands
 PLATES = 2  # of a program: rows at -2, features at -1
@@ -145,6 +145,38 @@ def factors(name: str, distribution: dist.TorchDistribution) -> Tensor:
     return value if outside else value.squeeze(-n_events - 1)
 
 
+def correlation(name: str, of: FactorAxis, concentration: Tensor | float = 2.0) -> Tensor:
+    r"""Cholesky factor of the factors' correlation matrix: the `scale_tril` of their normal distribution.
+
+    .. math:: C = L L^\top, \qquad p(C) \propto |C|^{c - 1}
+
+    Chains move it together with the axes of the factors, and give back draws of C.
+
+    Parameters
+    ----------
+    name : str
+    of : FactorAxis
+        `d.factors`.
+    concentration : Tensor or float
+        c: 1 is flat over correlation matrices, more is nearer to none.
+
+    Returns
+    -------
+    Tensor (factor, factor)
+        L, lower triangular; of a single factor 1, and no site.
+
+    References
+    ----------
+    Lewandowski, Kurowicka and Joe (2009), Generating random correlation matrices based on vines and extended
+    onion method, Journal of Multivariate Analysis 100(9).
+    """
+    if of.size == 1:
+        return torch.ones(1, 1)
+    declared = {"kind": "correlation", "axis": of.name}
+    drawn = pyro.sample(name, dist.LKJCholesky(of.size, concentration), infer={DECLARED: declared})
+    return _without_unit_plates(drawn, 2)
+
+
 def sample(
     name: str, distribution: dist.TorchDistribution, *, axes: str | None = None, each: str | None = None
 ) -> Tensor:
@@ -175,7 +207,11 @@ def sample(
     kind = "axis" if axes else "each" if each else None
     infer = {} if kind is None else {DECLARED: {"kind": kind, "axis": axes or each}}
     drawn = pyro.sample(name, distribution, infer=infer)
-    n_events = len(distribution.event_shape)
+    return _without_unit_plates(drawn, len(distribution.event_shape))
+
+
+def _without_unit_plates(drawn: Tensor, n_events: int) -> Tensor:
+    """(particle, 1, 1, event) of a site without a plate, under a plate of particles, as (particle, event)."""
     plates = drawn.shape[: drawn.dim() - n_events]
     if n_events and len(plates) > PLATES and plates[-PLATES:] == (1,) * PLATES:
         return drawn.reshape(*plates[:-PLATES], *drawn.shape[drawn.dim() - n_events :])

@@ -1,7 +1,9 @@
 """From a fit to edge probabilities: one method per file, one door.
 
 Each method is a function of a `Fit` that ends in `pyro_sparse.posterior.tables.to_arviz`. `mcmc` runs
-Markov chains from the fit: probabilities. `jacobian` reads them off the slopes of a `DependencyVAE`.
+Markov chains from the fit: probabilities. `program` runs the engine that samples any program, where the model
+is one that the chains of `mcmc` do not know: a subclass with a decoder of its own, say. `jacobian` reads them
+off the slopes of a `DependencyVAE`.
 `score` is the spike-and-slab-lasso weight p* of the best restart: it ranks edges, is not calibrated, and
 says so.
 """
@@ -22,13 +24,24 @@ from .density.requirements import lacks_of_decoder, lacks_of_likelihood
 from .jacobian import jacobian_edges
 from .mcmc.density_check import OtherProgram
 from .mcmc.initialise import weight_density
-from .mcmc.sampler import MOST_GB, DecoderPrior, gigabytes, mcmc_edges
+from .mcmc.plan import MOST_GB, gigabytes
+from .mcmc.sampler import DecoderPrior, mcmc_edges
+from .program.model_edges import engine_edges
+from .program.model_program import why_no_program
 from .score import score_edges
 
 if TYPE_CHECKING:
     from ..table.result import Fit
 
-__all__ = ["METHODS", "DecoderPrior", "edge_posterior", "mcmc_edges", "score_edges", "jacobian_edges"]
+__all__ = [
+    "METHODS",
+    "DecoderPrior",
+    "edge_posterior",
+    "engine_edges",
+    "jacobian_edges",
+    "mcmc_edges",
+    "score_edges",
+]
 
 _NO_DATA = (
     "a loaded fit holds no data; fit.edge_posterior(X=X), X being its table, gives probabilities, which "
@@ -37,6 +50,7 @@ _NO_DATA = (
 DRAWN = 20_000_000  # edges drawn for each restart of a large fit, when nobody says how many
 METHODS: dict[str, Callable[..., ArvizData]] = {
     "mcmc": mcmc_edges,
+    "program": engine_edges,
     "score": score_edges,
     "jacobian": jacobian_edges,
 }
@@ -50,10 +64,11 @@ def edge_posterior(
     Parameters
     ----------
     fit : Fit
-    method : {"auto", "mcmc", "jacobian", "score"}
+    method : {"auto", "mcmc", "program", "jacobian", "score"}
         "auto" takes "mcmc" where it can: a spike-and-slab prior, a likelihood whose rows are no more than
-        their cells, and data to go by; "jacobian" for a `DependencyVAE`; else "score". The object says
-        which, and why; a `RuntimeWarning` too if it is "score" for want of data only.
+        their cells, and data to go by; "program" where these chains would sample another model than the
+        fit's, and the engine can sample the fit's own; "jacobian" for a `DependencyVAE`; else "score". The
+        object says which, and why; a `RuntimeWarning` too if it is "score" for want of data only.
     num_draws : int
         Draws per restart, or per chain.
     seed : int
@@ -84,11 +99,12 @@ def edge_posterior(
         if unknown := sorted(set(options) - set(allowed)):
             raise TypeError(f"{unknown[0]}: no method has such an option; want some of {allowed}")
         name, why = _choice(fit, cast("TableLike | None", options.get("X")))
-        try:
-            return _chosen(fit, name, why, num_draws, seed, options)
-        except OtherProgram as error:  # only a look at the densities themselves shows it
-            why = str(error).removeprefix("model: ").split("; ask for")[0]
-            return _chosen(fit, "score", why, num_draws, seed, options)
+        rest = {"mcmc": ["program", "score"], "program": ["score"]}.get(name, [])
+        for other in [*rest, ""]:
+            try:
+                return _chosen(fit, name, why, num_draws, seed, options)
+            except OtherProgram as error:  # only a look at the densities themselves shows it
+                name, why = other, _without_remedy(error)
     if method not in METHODS:
         raise ValueError(f"method: want one of {['auto', *METHODS]}, got {method!r}")
     check_options(method, options, options_of(METHODS[method]))
@@ -125,19 +141,31 @@ def _choice(fit: Fit, X: TableLike | None) -> tuple[str, str]:
             "jacobian",
             "a DependencyVAE has no prior on weights; its slopes say what depends on what",
         )
-    if why := lacks_of_decoder(fit.model):
-        return "score", why[0]
-    try:
-        weight_density(getattr(fit.model, "prior", None))
-    except ValueError as error:
-        return "score", str(error).removeprefix("prior: ")
-    if why := lacks_of_likelihood(fit.model.likelihood):
-        return "score", why[0]
+    has_data = X is not None or len(fit.table.x) > 0
+    if why := _lack_of_chains(fit):
+        if why_no_program(fit.model) or isinstance(fit.table, LargeTable) or not has_data:
+            return "score", why
+        return "program", f"{why}, so that the engine samples the model's own program"
     if isinstance(fit.table, LargeTable) and (cost := gigabytes(fit)) > MOST_GB:
         return "score", (
             f"Markov chains over {fit.model.n_features} features would take some {cost:.0f} GB; for "
             'probabilities ask for method="mcmc" with a small max_rows, or fit fewer features'
         )
-    if X is None and not len(fit.table.x):
+    if not has_data:
         return "score", _NO_DATA
     return "mcmc", "Markov chains from the fit give probabilities"
+
+
+def _lack_of_chains(fit: Fit) -> str:
+    """Why the chains of "mcmc" would sample another model than the fit's; empty if they do not."""
+    if why := lacks_of_decoder(fit.model):
+        return why[0]
+    try:
+        weight_density(getattr(fit.model, "prior", None))
+    except ValueError as error:
+        return str(error).removeprefix("prior: ")
+    return next(iter(lacks_of_likelihood(fit.model.likelihood)), "")
+
+
+def _without_remedy(error: Exception) -> str:
+    return str(error).removeprefix("model: ").split("; ask for")[0]

@@ -7,9 +7,13 @@ of loadings :math:`w\,T^{-\top}`:
 * a **rotation** of two factors, by one of equally spaced angles drawn from the joint density: Gibbs on the
   orbit of a group, whatever the program;
 * a **small linear map** :math:`T = e^{sR}`, R random, by Metropolis: its Jacobian is
-  :math:`e^{s\,\mathrm{tr} R\,(n_z - n_w)}` with n the number of rows of factors and of loadings.
+  :math:`e^{s\,\mathrm{tr} R\,(n_z - n_w)}` with n the number of rows of factors and of loadings;
+* of factors with a declared correlation :math:`C = L L^\top`, rotations of :math:`z L^{-\top}`, which leave
+  C alone, and an **oblique step** of one factor towards another, :math:`z_k' = (z_k + a z_l) / s` with
+  :math:`s^2 = 1 + 2 a C_{kl} + a^2`, under which C follows. With its way back, :math:`a' = -a/s`, the
+  Jacobian of (C, a) is :math:`s^{-(K + 2)}`, and that of factors and loadings :math:`s^{n_w - n_z}`.
 
-Neither asks the program to be invariant; where it is, only priors have to be evaluated, which is found out
+None asks the program to be invariant; where it is, only priors have to be evaluated, which is found out
 once.
 
 References
@@ -23,6 +27,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.distributions import Transform
 
 from .blocks import accepted
 from .recorded import Block, Position, RecordedDensity
@@ -34,10 +39,11 @@ _CHANGED = 1e-9  # relative change of a term that is not rounding
 _WANTED = 0.3  # acceptance of small linear maps
 _FIRST_STEP = 0.05
 _GAIN = 0.05  # of the step size, each sweep of the warm-up
+_OBLIQUE = 0.1  # standard deviation of a where chains begin
 
 
 class AxisSampler:
-    """Rotations and small linear maps of the factors' axis.
+    """Rotations, small linear maps and oblique steps of the factors' axis.
 
     Parameters
     ----------
@@ -48,8 +54,10 @@ class AxisSampler:
     ----------
     useful : bool
         Whether there is an axis of two factors or more, and no spike that is a point.
-    acceptance : float
-        Of small linear maps.
+    acceptance, obliquely : float
+        Of small linear maps, and of oblique steps.
+    correlation : str
+        The site of the factors' correlation, or nothing.
     """
 
     def __init__(self, density: RecordedDensity, u: Position):
@@ -65,39 +73,43 @@ class AxisSampler:
         has_factors = any(s.kind == "factors" and s.name in plain for s in density.layout.axes)
         self.useful = bool(has_factors and self.loadings and not points)
         self.acceptance, self.step, self.rotated = 1.0, _FIRST_STEP, 0.0
+        self.obliquely, self.oblique_step = 1.0, _OBLIQUE
+        self.correlation = next((s.name for s in density.layout.latent() if s.kind == "correlation"), "")
         if not self.useful:
             return
         rows = [_rows(u[name]) for name in self.scores], [_rows(u[name]) for name in self.loadings]
         self.excess = sum(rows[0]) - sum(rows[1])
         self.of_maps = self._changed_by(u, _map_of(_generator(self.n_factors, 0.3, u[self.loadings[0]])))
-        self.of_rotations = (
-            self._changed_by(
-                u, _rotation(self.n_factors, 0, 1, torch.full((density.n_chains,), 0.7, dtype=torch.float64))
+        self.of_rotations: tuple[str, ...] = ()
+        self.of_oblique: tuple[str, ...] = ()
+        if self.n_factors > 1:
+            angle = torch.full((density.n_chains,), 0.7, dtype=torch.float64)
+            self.of_rotations = self._changed_by(
+                u, self._conjugate(u, _rotation(self.n_factors, 0, 1, angle))
             )
-            if self.n_factors > 1
-            else ()
-        )
+        if self.correlation:
+            self.of_oblique = self._changed(u, self._oblique(u, 0, 1, 0.3 * torch.ones_like(angle))[0])
 
     @property
     def asks_data(self) -> bool:
         """Whether a rotation changes what the program observes."""
         return any(self.density.layout.sites[name].observed for name in self.of_rotations)
 
-    def rotate(self, u: Position) -> tuple[Position, Tensor]:
-        """Two factors by an angle drawn from the joint density; the transformation of each chain, too."""
+    def rotate(self, u: Position) -> tuple[Position, tuple[Tensor, Tensor]]:
+        """Two factors by an angle drawn from the joint density; and the maps of scores and of loadings."""
         i, j = torch.randperm(self.n_factors)[:2].tolist()
         n = int(torch.randint(*_ANGLES, ()))
         angles = 2 * math.pi * torch.arange(n, dtype=torch.float64) / n  # all of a circle, or it is no group
         chains = torch.ones(self.density.n_chains, dtype=torch.float64)
         level = torch.stack([
-            self.density.some(self.of_rotations, self._mapped(u, rotation))
+            self.density.some(self.of_rotations, self._mapped(u, self._conjugate(u, rotation)))
             for rotation in (_rotation(self.n_factors, i, j, angle * chains) for angle in angles)
         ])  # fmt: skip
         gumbel = -(-torch.rand_like(level).log()).log()
         chosen = angles[(level.nan_to_num(nan=-torch.inf) + gumbel).argmax(0)]
-        transform = _rotation(self.n_factors, i, j, chosen)
+        transform = self._conjugate(u, _rotation(self.n_factors, i, j, chosen))
         self.rotated += 0.1 * ((chosen > 0).double().mean().item() - self.rotated)
-        return self._mapped(u, transform), transform[0]
+        return self._mapped(u, transform), transform
 
     def stretch(self, u: Position, adapts: bool) -> Position:
         """A small linear map, accepted or not."""
@@ -109,12 +121,62 @@ class AxisSampler:
         self.acceptance += 0.05 * (rate.mean().item() - self.acceptance)
         if adapts:
             self.step *= math.exp(_GAIN * (rate.mean().item() - _WANTED))
-        return {
-            name: torch.where(ok.reshape(-1, *[1] * (value.dim() - 1)), value, u[name])
-            for name, value in moved.items()
-        }
+        return _chosen(ok, moved, u)
 
-    def turned(self, block: Block, centre: Tensor, u: Position, transform: Tensor) -> Tensor:
+    def lean(self, u: Position, adapts: bool) -> Position:
+        """An oblique step of one factor towards another, accepted or not."""
+        k, m = torch.randperm(self.n_factors)[:2].tolist()
+        a = self.oblique_step * torch.randn(self.density.n_chains, dtype=torch.float64)
+        moved, s = self._oblique(u, k, m, a)
+        log_ratio = self.density.some(self.of_oblique, moved) - self.density.some(self.of_oblique, u)
+        log_ratio = log_ratio + self._log_cholesky(moved) - self._log_cholesky(u)
+        log_ratio = log_ratio - (self.excess + self.n_factors + 2) * s.log()
+        ok, rate = accepted(log_ratio + 0.5 * (a / self.oblique_step) ** 2 * (1 - s**-2))
+        self.obliquely += 0.05 * (rate.mean().item() - self.obliquely)
+        if adapts:
+            self.oblique_step *= math.exp(_GAIN * (rate.mean().item() - _WANTED))
+        return _chosen(ok, moved, u)
+
+    def _oblique(self, u: Position, k: int, m: int, a: Tensor) -> tuple[Position, Tensor]:
+        """Factor k leant towards m, correlations with it; and s."""
+        root = self._root(u)
+        c = root @ root.mT
+        s = (1 + 2 * a * c[:, k, m] + a**2).sqrt()
+        matrix = torch.eye(self.n_factors, dtype=c.dtype, device=c.device).repeat(len(c), 1, 1)
+        matrix[:, k, k], matrix[:, m, k] = 1 / s, a / s
+        inverse = torch.eye(self.n_factors, dtype=c.dtype, device=c.device).repeat(len(c), 1, 1)
+        inverse[:, k, k], inverse[:, m, k] = s, -a
+        moved = self._mapped(u, (matrix, inverse.mT))
+        new, failed = torch.linalg.cholesky_ex(matrix.mT @ c @ matrix)
+        new = torch.where((failed > 0)[:, None, None], torch.nan, new)
+        moved[self.correlation] = self._link().inv(new)
+        return moved, s
+
+    def _link(self) -> Transform:
+        link = self.density.layout.sites[self.correlation].link
+        assert link is not None  # of a Cholesky factor
+        return link
+
+    def _root(self, u: Position) -> Tensor:
+        """Cholesky factors of the correlation, (chain, factor, factor)."""
+        root: Tensor = self._link()(u[self.correlation])
+        return root
+
+    def _log_cholesky(self, u: Position) -> Tensor:
+        r"""Log of :math:`|\partial L / \partial C|`, (chain,): the site's density is that of L."""
+        power = torch.arange(self.n_factors - 1, -1, -1, dtype=torch.float64)
+        return -(self._root(u).diagonal(dim1=-2, dim2=-1).log() * power).sum(-1)
+
+    def _conjugate(self, u: Position, rotation: Tensor) -> tuple[Tensor, Tensor]:
+        """A rotation of uncorrelated factors as a map of scores and of loadings."""
+        if not self.correlation:
+            return rotation, rotation
+        root = self._root(u)
+        of_scores = torch.linalg.solve_triangular(root.mT, rotation @ root.mT, upper=True)
+        of_loadings = torch.linalg.solve_triangular(root, root @ rotation, upper=False, left=False)
+        return of_scores, of_loadings
+
+    def turned(self, block: Block, centre: Tensor, u: Position, transform: tuple[Tensor, Tensor]) -> Tensor:
         """A block's point of approximation (chain, element, number) after a rotation (chain, factor, factor).
 
         It turns with the state, uniformly distributed over its orbit, and so stays independent of it.
@@ -122,7 +184,7 @@ class AxisSampler:
         if not set(block.sites) & {*self.scores, *self.loadings}:
             return centre
         at = self.density.unpack(block, centre, u)
-        return self.density.pack(block, self._mapped(at, (transform, transform)))
+        return self.density.pack(block, self._mapped(at, transform))
 
     def _mapped(self, u: Position, transform: tuple[Tensor, Tensor]) -> Position:
         """All sites with the axis, transformed; others as they are."""
@@ -137,7 +199,10 @@ class AxisSampler:
 
     def _changed_by(self, u: Position, transform: tuple[Tensor, Tensor]) -> tuple[str, ...]:
         """Sites whose log density a transformation changes."""
-        before, after = self.density.logs(u), self.density.logs(self._mapped(u, transform))
+        return self._changed(u, self._mapped(u, transform))
+
+    def _changed(self, u: Position, moved: Position) -> tuple[str, ...]:
+        before, after = self.density.logs(u), self.density.logs(moved)
         changed = []
         for name, log_prob in before.items():
             change = (after[name] - log_prob).abs() / (1 + log_prob.abs())
@@ -151,12 +216,20 @@ def _rows(value: Tensor) -> int:
     return value[0].numel() // value.shape[-1]
 
 
-def _rotation(n: int, i: int, j: int, angle: Tensor) -> tuple[Tensor, Tensor]:
-    """Of factors i and j by an angle (chain,), (chain, factor, factor): the same for scores and loadings."""
+def _chosen(ok: Tensor, moved: Position, u: Position) -> Position:
+    """Where accepted, (chain,), the new position."""
+    return {
+        name: torch.where(ok.reshape(-1, *[1] * (value.dim() - 1)), value, u[name])
+        for name, value in moved.items()
+    }
+
+
+def _rotation(n: int, i: int, j: int, angle: Tensor) -> Tensor:
+    """Of factors i and j by an angle (chain,), (chain, factor, factor)."""
     matrix = torch.eye(n, dtype=torch.float64, device=angle.device).repeat(len(angle), 1, 1)
     matrix[:, i, i] = matrix[:, j, j] = angle.cos()
     matrix[:, j, i], matrix[:, i, j] = angle.sin(), -angle.sin()
-    return matrix, matrix
+    return matrix
 
 
 def _generator(n: int, step: float, like: Tensor) -> Tensor:

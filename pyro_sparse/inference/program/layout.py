@@ -5,6 +5,7 @@ Read off one run with draws from the prior. What could not be sampled later is r
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -142,12 +143,17 @@ def _traced(program: Callable[[DataView], Any], view: DataView) -> Any:
     try:
         return poutine.trace(program).get_trace(view)
     except (ValueError, TypeError, AttributeError) as error:
-        raise type(error)(f"program: fails on these data: {error}") from error
+        raise type(error)(f"program: fails on these data: {_short(error)}") from error
     except Exception as error:
         if "Multiple sample sites named" in str(error):
             name = str(error).split("'")[1]
             raise ValueError(f"program: two sites are called {name!r}; give each its own name") from error
-        raise ValueError(f"program: fails on these data: {type(error).__name__}: {error}") from error
+        raise ValueError(f"program: fails on these data: {type(error).__name__}: {_short(error)}") from error
+
+
+def _short(error: Exception) -> str:
+    """What it says, without Pyro's table of shapes."""
+    return re.split(r"\n\s*Trace Shapes:", str(error))[0].strip()
 
 
 def _site(name: str, node: dict[str, Any]) -> Site:

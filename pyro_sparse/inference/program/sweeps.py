@@ -26,6 +26,7 @@ _HEAT = 10.0  # of the spikes in the first sweep; they are as the program says a
 _ROTATE_EVERY, _ROTATE_EVERY_LATER = 2, 5  # sweeps: while chains look for axes, and afterwards
 _COLLAPSED_EVERY = 4  # sweeps between two steps with the rows integrated out
 _SELDOM = 25  # sweeps, where rotations ask the data and were never taken
+_AXES = ("acceptance", "step", "rotated", "obliquely", "oblique_step")  # of an `AxisSampler`, when resumed
 
 
 class ProgramChains:
@@ -106,6 +107,8 @@ class ProgramChains:
         if not climbs:
             for _ in range(self.axes.n_factors):
                 self.position = self.axes.stretch(self.position, adapts)
+                if self.axes.correlation:
+                    self.position = self.axes.lean(self.position, adapts)
 
     def _rotate(self) -> None:
         """Two factors, and the points of approximation with them."""
@@ -119,11 +122,7 @@ class ProgramChains:
     def state(self) -> dict[str, Any]:
         """All that the next sweeps depend on, but for random numbers."""
         samplers = {name: sampler.state() for name, sampler in self.samplers.items()}
-        axes = (
-            {name: getattr(self.axes, name) for name in ("acceptance", "step", "rotated")}
-            if self.axes.useful
-            else {}
-        )
+        axes = {name: getattr(self.axes, name) for name in _AXES} if self.axes.useful else {}
         return {
             "position": self.position, "done": self.done, "samplers": samplers, "axes": axes,
             "collapsed": self.collapsed.state(),

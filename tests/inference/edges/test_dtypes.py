@@ -14,7 +14,7 @@ import torch
 import pyro_sparse as ps
 from pyro_sparse._utils.quiet import ignored
 from pyro_sparse.inference.edges.mcmc.initialise import DecoderPrior, chains_of
-from pyro_sparse.inference.edges.mcmc.sampler import LEAST_KEPT
+from pyro_sparse.inference.edges.mcmc.running import LEAST_KEPT
 from pyro_sparse.priors import SpikeSlabPrior
 
 pytestmark = pytest.mark.usefixtures("hurried_module")

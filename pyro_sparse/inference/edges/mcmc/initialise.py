@@ -50,6 +50,7 @@ __all__ = [
     "decoder_layers",
     "has_cells",
     "has_normal_noise",
+    "origin_of",
     "parameters_of",
     "refuse_other_programs",
     "weight_density",
@@ -241,7 +242,7 @@ def chains_of(
     full = torch.tensor(dense, device=like.device).view(-1, 1, 1)
     log_odds = torch.where(full, torch.full_like(log_odds, ALL_EDGES), log_odds)
     rates = {"eta_prior": rate_prior(model.prior), "shared_eta": model.prior.shared}
-    origin = _origin(table, model.likelihood)
+    origin = origin_of(table, model.likelihood)
     if has_normal_noise(model.likelihood) and model.decoder_kind == "linear":
         chains, state = _linear(model, batch, log_odds, density, prior, rates, origin, kept)
         return chains, _rotated(state, rotated or [], model.learn_factor_cov, seed)
@@ -290,7 +291,7 @@ class _Origin(NamedTuple):
     spread: np.ndarray
 
 
-def _origin(table: Table, likelihood: Likelihood) -> _Origin:
+def origin_of(table: Table, likelihood: Likelihood) -> _Origin:
     """Of the table that was fitted; 0 and 1 where the noise is not normal, so that columns have no units."""
     if not has_normal_noise(likelihood):
         return _Origin(np.zeros(len(table.scale)), np.ones(len(table.scale)))

@@ -11,7 +11,6 @@ fit's own score leaves out.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,66 +18,59 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaln
-from tqdm.auto import tqdm
 
 from ...._utils.checks import check_whole
 from ...._utils.torch_state import undisturbed
 from ...._utils.types import ArvizData, TableLike, VectorLike
-from ....data.columns import check_number, check_rows
 from ....data.large_table import LargeTable
-from ....data.read import Table, read_table
+from ....data.read import Table
 from ....findings.finding import Finding
 from ....graphs.chain_groups import ChainPool, pool_chains
 from ....graphs.selection import edge_gap
 from ....posterior.tables import to_arviz
-from ...training.restarts import criterion_of
-from ..density.decoder_program import DecoderState
 from ..density.mixture import MixtureDensity
-from ..density.rates import rate_prior
-from .accumulator import ChainSummary, Tally
-from .alignment import Frame
+from .accumulator import ChainSummary
 from .chain_evidence import explored_evidence
-from .decoder import DecoderChains
 from .density_check import check_program
 from .diagnostics import spoken
 from .initialise import (
     DecoderPrior,
     chains_of,
     check_scales_can_be_learned,
-    has_normal_noise,
     refuse_other_programs,
     weight_density,
 )
-from .kernels import follow
-from .linear import LinearChains, LinearState
+from .linear import LinearState
+from .plan import (
+    MOST_GB,
+    MOST_ROWS,
+    chain_plan,
+    free_plan,
+    gigabytes,
+    is_exact,
+    is_free,
+    pivot_of,
+    row_limit,
+    seconds_of,
+    table_of,
+)
+from .running import LEAST_KEPT, run_chains
 from .simulate import draw_decoder
-from .stopping import spread
 
 if TYPE_CHECKING:
     from ...table.result import Fit
     from ..density.mixture import WeightDensity
 
-__all__ = ["ChainSummary", "DecoderPrior", "chains_of", "draw_decoder", "mcmc_edges", "run_chains"]
+__all__ = ["ChainSummary", "DecoderPrior", "chains_of", "draw_decoder", "mcmc_edges"]
 
 Array = NDArray[np.float64]
 
-LEAST_KEPT = 10  # sweeps after the warm-up; below 30 the verdict calls them too few (diagnostics.py)
-_TIMED = 3  # sweeps after the first, by which the warm-up is judged
-MOST_GB = 4  # of chains over a table that is read by rows
-# Seconds of a sweep, each cell of each chain: of a line, and of it for each two factors; of a curve for
-# each two hidden units. Measured on 1,000 x 30 to 1,000 x 300 cells, and on bfi with 50 hidden units.
-_LINE, _PAIR, _UNITS = 5e-8, 1e-9, 3e-9
 _SMALL = 0.35  # seconds of a sweep of four chains, up to which there are four
-_SLOW = 15.0  # seconds of a sweep, beyond which some of the rows stand for all
-_FEWEST_ROWS, _MOST_ROWS = 500, 100_000
 _LONG = 300.0  # seconds in all, from which chains say beforehand how long they may take
 # In all, warm-up, of them with all edges held in: more where a sweep costs little. Of MLP decoders 240 in
 # place of 400 more than doubled the squared error (NOTEBOOK.md).
 _WIDE = 3000  # weights from which a sweep takes a fiftieth of a second, and their edges need fewer
 _SWEEPS = {"exact": (1500, 400, 50), "wide": (500, 150, 40), "small": (400, 120, 40), "large": (200, 60, 25)}
-_LEAP_EVERY = 10  # sweeps of the warm-up, where scales are learned: step by step they may stay stuck
-_FRAMED = 50  # sweeps of the warm-up that say what factors are which the fit left empty
 # Nats below the best chain at which one is left out that holds another graph, where evidence is known too
 # roughly to weigh graphs by; of each factor value.
 _REACH, _REACH_EACH = 15.0, 0.05
@@ -92,10 +84,6 @@ _PRACTICAL_MEANS = (
     "(edge='practical': N(0, 0.5²) against N(0, 0.07²))."
 )
 _ENOUGH = 0.003
-# Prior probability of a factor without an edge, below which chains run over factors that the fit left empty,
-# too: of 200 tables from a prior that makes it 1e-9 the fit lost factors in 13, and chains without them had a
-# Brier score .165 higher there.
-_RARELY_EMPTY = 0.05
 
 
 def mcmc_edges(
@@ -201,9 +189,9 @@ def mcmc_edges(
     """
     weight_density(getattr(fit.model, "prior", None))  # complains of models that chains do not know
     refuse_other_programs(fit.model)
-    table = _table_of(fit, X, per_row)
-    exact = _is_exact(fit)
-    small = _seconds(fit, 4) * min(len(table.x), _MOST_ROWS) <= _SMALL
+    table = table_of(fit, X, per_row)
+    exact = is_exact(fit)
+    small = seconds_of(fit, 4) * min(len(table.x), MOST_ROWS) <= _SMALL
     chains = (4 if exact or small else 2) if chains is None else chains
     wide = exact and fit.model.n_features * fit.model.n_factors > _WIDE
     size = "wide" if wide else "exact" if exact else "small" if small else "large"
@@ -215,10 +203,10 @@ def mcmc_edges(
     density = _density_of(fit, edge, exact, learn_scales)
     restarts, dense = chain_plan(fit, chains)
     kept, rotated = None, [False] * chains
-    if fit.model.decoder_kind == "linear" and _is_free(fit):
-        restarts, rotated, kept = _free_plan(fit, restarts)
+    if fit.model.decoder_kind == "linear" and is_free(fit):
+        restarts, rotated, kept = free_plan(fit, restarts)
         dense = [False] * chains
-    limit = _row_limit(fit, exact, len(restarts)) if max_rows is None else max_rows
+    limit = row_limit(fit, exact, len(restarts)) if max_rows is None else max_rows
     large = isinstance(table, LargeTable)
     if large and (cost := gigabytes(fit, limit)) > MOST_GB:
         raise ValueError(
@@ -230,7 +218,7 @@ def mcmc_edges(
         table = table.rows(np.sort(np.random.default_rng(seed).permutation(len(table.x))[:limit]))
     check_program(fit, table)
     if not exact and time_budget is None:
-        _say_how_long(_seconds(fit, len(restarts)) * len(table.x) * all_sweeps, len(table.x), all_sweeps)
+        _say_how_long(seconds_of(fit, len(restarts)) * len(table.x) * all_sweeps, len(table.x), all_sweeps)
     options = {} if exact else {"candidates": candidates}
     prior = DecoderPrior() if decoder_prior is None else decoder_prior
     if learn_scales:
@@ -242,7 +230,7 @@ def mcmc_edges(
             kernel = replace(kernel, eta_prior=(np.ones(kernel.permitted.shape[1]),) * 2)
         summary = run_chains(
             kernel, state, sweeps=all_sweeps, warm_up=warm, held=min(held_sweeps, warm // 2), dense=dense,
-            seed=seed, pivot=_pivot(fit)[:, :kept],
+            seed=seed, pivot=pivot_of(fit)[:, :kept],
             groups=fit.model.alike_factors() if kept is None else [np.arange(kept)], num_draws=num_draws,
             time_budget=time_budget, tolerance=tolerance, progress=progress, learn_scales=learn_scales,
         )  # fmt: skip
@@ -317,66 +305,6 @@ def _meaning(fit: Fit, edge: str, learned: bool) -> str:
     )
 
 
-def _free_plan(fit: Fit, restarts: list[int]) -> tuple[list[int], list[bool], int]:
-    """Restart of each chain, whether it begins in other axes, and over how many factors the chains run.
-
-    They run over those that the fit kept, where the prior thinks that others may be empty: offered more,
-    chains split the factors that there are. A restart with another number of them gives way to the best one,
-    in other axes.
-    """
-    used = (fit.weights != 0).any(1)
-    found = max(1, int(used[fit.best].sum()))
-    alike = [int(used[r].sum()) == found for r in restarts]
-    first = [r not in restarts[:c] for c, r in enumerate(restarts)]
-    rotated = [not (same and new) for same, new in zip(alike, first, strict=True)]
-    kept = found if _may_be_empty(fit) else fit.model.n_factors
-    return [r if same else fit.best for r, same in zip(restarts, alike, strict=True)], rotated, kept
-
-
-def _may_be_empty(fit: Fit) -> bool:
-    r"""Whether the prior leaves a factor without an edge often enough for chains to do without it.
-
-    .. math:: P(\text{no edge}) = B(a, b + G) / B(a, b)
-    """
-    a, b = rate_prior(fit.model.prior)
-    empty = np.exp(betaln(a, b + fit.model.n_features) - betaln(a, b))
-    return bool(empty.max() >= _RARELY_EMPTY)
-
-
-def _is_free(fit: Fit) -> bool:
-    """Whether nothing tells the factors apart, so that chains may begin in any axes."""
-    model = fit.model
-    return len(model.alike_factors()) == 1 and bool(model.permitted.all()) and not bool(model.must.any())
-
-
-def _pivot(fit: Fit) -> Array:
-    """What says which factor is which: weights of straight lines, sizes of curves with the weights' signs."""
-    weights: Array = fit.weights[fit.best]
-    if fit.model.decoder_kind == "linear":
-        return weights
-    return np.where(weights != 0, np.sign(weights) * np.sqrt(fit.effects[fit.best]), 0.0)
-
-
-def _is_exact(fit: Fit) -> bool:
-    """Whether every conditional has a closed form."""
-    return fit.model.decoder_kind == "linear" and has_normal_noise(fit.model.likelihood)
-
-
-def _seconds(fit: Fit, n_chains: int) -> float:
-    """About how long a row of a sweep of so many chains takes one processor, where draws touch the rows."""
-    model = fit.model
-    if model.decoder_kind == "mlp":
-        cell = _UNITS * model.hidden * (model.hidden + model.n_factors)
-    else:
-        cell = _LINE + _PAIR * model.n_factors**2
-    return float(n_chains * model.n_features * cell)
-
-
-def _hidden(fit: Fit) -> int:
-    """Hidden units of a curve; a line takes as much work as a curve with four."""
-    return fit.model.hidden if fit.model.decoder_kind == "mlp" else 4
-
-
 def _pooled(fit: Fit, chains: ChainSummary, exact: bool, n_rows: int) -> ChainPool:
     """Chains by the graph they hold: weighed by evidence where it is known, else alike within reach.
 
@@ -391,168 +319,6 @@ def _pooled(fit: Fit, chains: ChainSummary, exact: bool, n_rows: int) -> ChainPo
     return pool_chains(chains.prob, chains.prob_error, level, None, reach)
 
 
-def _row_limit(fit: Fit, exact: bool, n_chains: int) -> int:
-    """Rows that chains use: all of most tables."""
-    if exact:
-        return _MOST_ROWS
-    return int(np.clip(_SLOW / _seconds(fit, n_chains), _FEWEST_ROWS, _MOST_ROWS))
-
-
-def gigabytes(fit: Fit, n_rows: int | None = None) -> float:
-    """About how much memory chains take over so many rows, by default as many as `mcmc_edges` would use."""
-    rows = n_rows or _row_limit(fit, _is_exact(fit), 2)
-    return 24e-9 * rows * fit.model.n_features * _hidden(fit)
-
-
-def chain_plan(fit: Fit, chains: int) -> tuple[list[int], list[bool]]:
-    """Restart of each chain, and whether it begins with all edges: pairs, the best restart's first.
-
-    Parameters
-    ----------
-    fit : Fit
-    chains : int
-
-    Raises
-    ------
-    ValueError
-        Fewer than two chains: one alone cannot say whether it found everything.
-    """
-    level, _ = criterion_of(fit)
-    good = [
-        fit.best,
-        *(r for r in np.argsort(-level, kind="stable") if r in fit.equally_good and r != fit.best),
-    ]
-    check_whole(2, chains=chains)  # one alone could not disagree
-    pairs = -(-chains // 2)
-    restarts = [int(good[p % len(good)]) for p in range(pairs) for _ in (0, 1)][:chains]
-    return restarts, [bool(c % 2) for c in range(chains)]
-
-
-def run_chains(
-    kernel: LinearChains | DecoderChains,
-    state: LinearState | DecoderState,
-    *,
-    sweeps: int,
-    warm_up: int,
-    held: int,
-    dense: list[bool],
-    seed: int,
-    pivot: Array,
-    groups: list[NDArray[np.intp]],
-    num_draws: int,
-    time_budget: float | None = None,
-    tolerance: float = 0.0,
-    progress: bool = False,
-    learn_scales: bool = False,
-) -> ChainSummary:
-    """Sweep, turn every state into the pivot's frame, keep what is wanted.
-
-    Parameters
-    ----------
-    kernel, state
-        From `chains_of`.
-    sweeps, warm_up, held : int
-        Of the first `warm_up` of all `sweeps`, dense chains hold every edge in for the first `held`.
-    dense : list of bool
-    seed : int
-    pivot : ndarray (feature, factor) or (chain, feature, factor)
-        Loadings that set order and signs of the factors.
-    groups : list of ndarray of int
-        Sets of factors that can change places (`Frame`).
-    num_draws : int
-    time_budget : float, optional
-        Seconds.
-    tolerance : float
-        Of `_stream.Halves`.
-    progress : bool
-    learn_scales : bool
-    """
-    rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
-    run = follow(kernel, state, dense)
-    frame = Frame(pivot, groups, len(state.weight), run.signed)
-    pinned = all(len(members) == 1 for members in groups)  # then factors have one order, whatever they load
-    tally = Tally(run, frame, num_draws, tolerance, pinned)
-    kept_sweeps, stopped_by = sweeps - warm_up, ""
-    half = (held + warm_up) // 2
-    settled = {half + i for i in spread(warm_up - half, _FRAMED)}
-    before: list[Array] = []  # loadings, from which factors that the fit left empty are learned
-    clock = _Budget(time_budget, warm_up)
-
-    with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
-        try:
-            for sweep in range(sweeps):
-                if sweep == min(held, warm_up):
-                    run.release()
-                if sweep == warm_up and before:
-                    frame.fill(np.concatenate(before))
-                run.sweep(rng, hold=sweep < held, warm=sweep < warm_up)
-                if learn_scales and sweep >= held:
-                    run.rescale(rng, leap=sweep < warm_up and (sweep - held) % _LEAP_EVERY == 0)
-                bar.update()
-                if sweep < warm_up:
-                    warm_up = clock.warm_up_after(sweep)
-                    kept_sweeps = sweeps - warm_up
-                    if frame.learns and sweep in settled:
-                        before.append(run.loadings(rng))
-                    continue
-                tally.add(rng)
-                if tally.enough():
-                    break
-                if clock.is_over() and LEAST_KEPT <= tally.done < kept_sweeps:
-                    stopped_by = "time"
-                    break
-        except KeyboardInterrupt:
-            if tally.done < LEAST_KEPT:
-                raise
-            stopped_by = "interrupt"
-            warnings.warn(
-                f"edge_posterior: stopped after {tally.done} of {kept_sweeps} sweeps",
-                RuntimeWarning,
-                stacklevel=6,
-            )
-    return tally.result(stopped_by)
-
-
-class _Budget:
-    """Seconds that chains have, counted from now.
-
-    Parameters
-    ----------
-    seconds : float, optional
-        Default: no end.
-    warm_up : int
-        Sweeps that do not count.
-    """
-
-    def __init__(self, seconds: float | None, warm_up: int):
-        self.seconds, self.warm_up, self.began = seconds, warm_up, time.monotonic()
-
-    def warm_up_after(self, sweep: int) -> int:
-        """Sweeps of the warm-up; as many as half of the time allows, once they are timed."""
-        if sweep == 0:  # which compiles
-            self.first = time.monotonic()
-        if sweep != _TIMED or self.seconds is None:
-            return self.warm_up
-        per_sweep = (time.monotonic() - self.first) / _TIMED
-        needed = self.first - self.began + per_sweep * (self.warm_up - 1)
-        left = 0.5 * self.seconds - (time.monotonic() - self.began)
-        most = _TIMED + 1 + max(0, int(left / per_sweep))
-        if needed > self.seconds and most < self.warm_up:
-            warnings.warn(
-                f"edge_posterior: time_budget={self.seconds:g} is less than the warm-up takes, some "
-                f"{_rounded(needed)} s for {self.warm_up} sweeps of {per_sweep:.2g} s, so {most} sweeps warm "
-                f"up. Give {_rounded(2 * needed)} s or more, or take fewer rows or chains",
-                RuntimeWarning,
-                stacklevel=7,
-            )
-            self.warm_up = most
-        return self.warm_up
-
-    def is_over(self) -> bool:
-        """Whether there is no time left."""
-        return self.seconds is not None and time.monotonic() - self.began > self.seconds
-
-
 def _say_how_long(seconds: float, rows: int, sweeps: int) -> None:
     """Before they begin, of chains that may take minutes."""
     if seconds > _LONG:
@@ -562,24 +328,6 @@ def _say_how_long(seconds: float, rows: int, sweeps: int) -> None:
             RuntimeWarning,
             stacklevel=6,
         )
-
-
-def _rounded(seconds: float) -> str:
-    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}"
-
-
-def _table_of(fit: Fit, X: TableLike | None, per_row: Mapping[str, VectorLike] | None) -> Table:
-    if X is not None:
-        table = read_table(X, per_row or {}, likelihood=fit.model.likelihood, like=fit.table)
-        check_number(len(table.x))
-        if table.mask is not None:
-            check_rows(table.mask)
-        return table
-    if not len(fit.table.x):
-        raise ValueError(
-            "X: a loaded fit holds no data, and chains need them; pass X=, the table it was made of"
-        )
-    return fit.table
 
 
 def _check(

@@ -8,13 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...._utils.types import ArvizData
-from ....findings.finding import Finding, confirmed_by_chains, doubted_edges
-from ....graphs._mixing import split_rhat
-from ....graphs.alignment import SAME_FACTOR, similarity
-from ....graphs.chain_groups import ChainPool, gap_within
-from ....graphs.chain_verdict import alternative_graphs, disputed_columns, left_out
-from ....graphs.selection import edge_gap, unresolved
+from ....findings.finding import confirmed_by_chains, doubted_edges
+from ....graphs.chain_groups import ChainPool
+from ....graphs.selection import edge_gap
 from ....posterior.edge_table import attributes, concluded, decided, edge_numbers, packed
+from .findings import came_back, chain_findings
 
 if TYPE_CHECKING:
     from ...program.result import ProgramFit
@@ -25,8 +23,6 @@ __all__ = ["packed_edges"]
 Array = NDArray[np.float64]
 
 _EDGE = ("feature", "factor")
-_LEAST_SWEEPS = 30  # after the warm-up, for chains that agree to mean something
-_LOW_ACCEPTANCE = 0.15  # of a block, below which its draws hardly move
 
 
 def packed_edges(
@@ -61,8 +57,8 @@ def packed_edges(
     probability = np.average(draws.prob[keep], axis=0, weights=pool.weight[keep]).clip(0, 1)
     weight = np.average(draws.weight.mean(1)[keep], axis=0, weights=pool.weight[keep])
     effect = np.average(_shares(draws.weight)[keep], axis=0, weights=pool.weight[keep])
-    findings = [] if is_score else _findings(fit, draws, pool, gap, wanted)
-    confirmed = [] if is_score or began is None else _came_back(fit, draws, pool, began)
+    findings = [] if is_score else chain_findings(fit, draws, pool, gap, wanted)
+    confirmed = [] if is_score or began is None else came_back(fit, draws, pool, began)
     of_fit = confirmed_by_chains(fit.findings, confirmed)
     conclusion = concluded(of_fit, findings, gap, "restart" if is_score else "chain")
     if not is_score:
@@ -121,6 +117,8 @@ def _dims(fit: ProgramFit, name: str, value: Array) -> tuple[str, ...]:
     names = [f"{name}_dim_{i}" for i in range(value.ndim - 2)]
     if site.group == "features":
         names[0] = "feature"
+    if site.kind == "correlation":
+        return ("chain", "draw", "factor", "other_factor")
     if site.kind in ("axis", "each", "edges", "gates") and value.shape[-1] == k:
         names[-1] = "factor"
     return ("chain", "draw", *names)
@@ -129,84 +127,3 @@ def _dims(fit: ProgramFit, name: str, value: Array) -> tuple[str, ...]:
 def _score_dims(value: Array) -> tuple[str, ...]:
     """(row, ..., factor) of posterior means."""
     return ("row", *[f"event_{i}" for i in range(value.ndim - 2)], "factor")
-
-
-def _findings(
-    fit: ProgramFit, draws: ProgramDraws, pool: ChainPool, gap: Array, wanted: int
-) -> list[Finding]:
-    """What the chains file against their own numbers."""
-    features, factors, done = fit.feature_names, fit.factor_names, draws.sweeps
-    findings = [Finding("chains", sentence, source="chains") for sentence in left_out(pool)]
-    if draws.stopped_by == "time":
-        message = f"The time budget ended the chains after {done} of {wanted} sweeps"
-        findings.append(Finding("time", message, "give them more time", source="chains", size=done / wanted))
-    if int(pool.keep.sum()) < 2:
-        message = "There is only one chain to look at, and nothing says whether another would agree"
-        return [*findings, Finding("chains", message, "run more", "doubt", "chains")]
-    message, differ = alternative_graphs(pool, draws.prob)
-    if message:
-        edges = tuple((features[j], factors[k]) for j, k in np.argwhere(differ))
-        remedy = (
-            "read both (`sample_stats` says which chain holds which), or tell the program more of its edges"
-        )
-        findings.append(
-            Finding("graphs", message, remedy, "doubt", "chains", edges=edges, size=float(pool.share[0]))
-        )
-    within = gap_within(pool, draws.prob)
-    names = [name.removeprefix("factor ") for name in factors]
-    flagged = unresolved(within)
-    for k, (message, remedy) in disputed_columns(within, features, names, int(pool.keep.sum())).items():
-        edges = tuple((features[j], factors[k]) for j in np.flatnonzero(flagged[:, k]))
-        findings.append(Finding("chains", message, remedy, "doubt", "chains", edges=edges))
-    findings += _apart(fit, draws, pool)
-    slow = [
-        f"{name} ({how})"
-        for name, how in draws.methods.items()
-        if float(how.rsplit(" ", 1)[1]) < _LOW_ACCEPTANCE
-    ]
-    if slow:
-        message = f"Hardly a proposal was accepted for {', '.join(slow)}: the chains creep there"
-        findings.append(
-            Finding("kernels", message, "run them longer, or write the site in other terms", source="chains")
-        )
-    if done < _LEAST_SWEEPS:
-        message = f"Only {done} sweeps count, too few to say that no edge is disputed between the chains"
-        findings.append(
-            Finding("sweeps", message, f"want {_LEAST_SWEEPS} at least", source="chains", size=done)
-        )
-    return findings
-
-
-_APART = 1.5  # R-hat from which chains' means of a number lie further apart than its draws within a chain
-
-
-def _apart(fit: ProgramFit, draws: ProgramDraws, pool: ChainPool) -> list[Finding]:
-    """Sites other than edges in whose values the chains differ."""
-    if int(pool.keep.sum()) < 2 or draws.weight.shape[1] < 8:
-        return []
-    worst = {}
-    for name, value in draws.sites.items():
-        rhat = np.nan_to_num(
-            split_rhat(value[pool.keep].reshape(*value[pool.keep].shape[:2], -1).astype(float))
-        )
-        if rhat.size and rhat.max() > _APART:
-            worst[name] = float(rhat.max())
-    if not worst:
-        return []
-    listed = ", ".join(f"{name} (R-hat {size:.2f})" for name, size in worst.items())
-    message = f"Chains differ in {listed}: intervals of these pool chains that disagree"
-    return [Finding("sites", message, "run them longer", source="chains", size=max(worst.values()))]
-
-
-def _came_back(fit: ProgramFit, draws: ProgramDraws, pool: ChainPool, began: Array) -> list[str]:
-    """Factors that all chains kept have in common and that some chain did not have when it began."""
-    means, kept = draws.weight.mean(1), np.flatnonzero(pool.keep)
-    together = np.average(means[kept], axis=0, weights=pool.weight[kept])
-    names = []
-    for k, name in enumerate(fit.factor_names):
-        factor = together[:, [k]]
-        everywhere = [similarity(means[c][:, [k]], factor)[0, 0] for c in kept]
-        elsewhere = [np.abs(similarity(began[c], factor)).max() < SAME_FACTOR for c in kept]
-        if min(everywhere) >= SAME_FACTOR and any(elsewhere):
-            names.append(name)
-    return names

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from ...._utils.checks import check_whole
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from ...program.recorded import Position
     from ...program.result import ProgramFit
 
-__all__ = ["ProgramDraws", "program_edges", "program_scores", "run_program"]
+__all__ = ["ProgramDraws", "check_lengths", "program_edges", "program_scores", "run_program"]
 
 Array = NDArray[np.float64]
 
@@ -115,14 +116,7 @@ def program_edges(
         the posterior means of the factors.
     """
     check_whole(1, num_draws=num_draws)
-    check_whole(2, chains=chains)
-    check_whole(LEAST_KEPT, sweeps=sweeps)
-    warm_up = sweeps // 4 if warm_up is None else warm_up
-    check_whole(0, warm_up=warm_up)
-    if sweeps - warm_up < LEAST_KEPT:
-        raise ValueError(
-            f"warm_up: leaves {sweeps - warm_up} of sweeps={sweeps}, want at least {LEAST_KEPT}; lower it"
-        )
+    warm_up = check_lengths(chains, sweeps, warm_up)
     with undisturbed(seed):
         restarts, turned = _plan(fit, chains)
         density = RecordedDensity(fit.model, fit.data, chains, seed=seed, device=str(fit.settings["device"]))
@@ -137,12 +131,38 @@ def program_edges(
     return packed_edges(fit, draws, pool, restarts, turned, began, sweeps - warm_up)
 
 
+def check_lengths(chains: int, sweeps: int, warm_up: int | None) -> int:
+    """Sweeps of the warm-up, by default a quarter; complains of too few chains or sweeps.
+
+    Parameters
+    ----------
+    chains, sweeps : int
+    warm_up : int or None
+
+    Raises
+    ------
+    ValueError
+        Fewer than two chains, or fewer than ten sweeps after the warm-up.
+    """
+    check_whole(2, chains=chains)
+    check_whole(LEAST_KEPT, sweeps=sweeps)
+    warm_up = sweeps // 4 if warm_up is None else warm_up
+    check_whole(0, warm_up=warm_up)
+    if sweeps - warm_up < LEAST_KEPT:
+        raise ValueError(
+            f"warm_up: leaves {sweeps - warm_up} of sweeps={sweeps}, want at least {LEAST_KEPT}; lower it"
+        )
+    return warm_up
+
+
 def run_program(
     density: RecordedDensity,
     start: Position,
     site: str,
     *,
     pivot: Array,
+    groups: list[NDArray[np.intp]] | None = None,
+    signed: bool = True,
     sweeps: int,
     warm_up: int,
     num_draws: int,
@@ -162,6 +182,10 @@ def run_program(
         Whose edges are asked for.
     pivot : ndarray (feature, factor) or (chain, feature, factor)
         Loadings that set order and signs of declared factors.
+    groups : list of ndarray of int, optional
+        Sets of factors that can change places; default those with the same edges permitted and required.
+    signed : bool
+        Whether the signs of weights say which factor is which.
     sweeps, warm_up, num_draws : int
     climbing, heated
         Of `ProgramChains`.
@@ -169,7 +193,10 @@ def run_program(
     progress : bool
     """
     chains = ProgramChains(density, start, warm_up, climbing, heated)
-    collected = _Collector(density, chains, site, pivot, num_draws)
+    if groups is None:
+        groups = _alike(density.edges(chains.position)[site].log_odds[0])
+    frame = Frame(pivot, groups, density.n_chains, signed)
+    collected = _Collector(density, chains, site, frame, num_draws)
     began, stopped_by = time.monotonic(), ""
     with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
         try:
@@ -198,15 +225,14 @@ class _Collector:
     """Sums and draws of sweeps as they come."""
 
     def __init__(
-        self, density: RecordedDensity, chains: ProgramChains, site: str, pivot: Array, num_draws: int
+        self, density: RecordedDensity, chains: ProgramChains, site: str, frame: Frame, num_draws: int
     ):
         self.density, self.chains, self.site = density, chains, site
         self.kinds = {s.name: s.kind for s in density.layout.sites.values()}
         n_factors = density.layout.n_factors
         self.has_axes = density.layout.has_axes
-        self.frame = Frame(pivot, [np.arange(n_factors)], density.n_chains)
-        shape = (density.n_chains, *pivot.shape[-2:])
-        self.total, self.done = np.zeros(shape), 0
+        self.frame = frame
+        self.total, self.done = np.zeros(frame.pivot.shape), 0
         self.batches, self.level = BatchMeans(_BATCHES), list[Array]()
         self.draws: Thinned[dict[str, Array]] = Thinned(num_draws)
         self.scores: dict[str, Array] = {}
@@ -254,7 +280,10 @@ class _Collector:
             if site.observed or site.group == "rows" or name == self.site:
                 continue
             value = values[name].cpu().numpy()
-            if self.has_axes and site.kind in ("edges", "gates", "axis"):
+            if site.kind == "correlation":
+                value = _reordered(value @ value.swapaxes(-1, -2), order, sign)
+                value = _reordered(value.swapaxes(-1, -2), order, sign)
+            elif self.has_axes and site.kind in ("edges", "gates", "axis"):
                 value = _reordered(value, order, sign if site.kind != "gates" else np.ones_like(sign))
             elif self.has_axes and site.kind == "each":
                 value = _reordered(value, order, np.ones_like(sign))
@@ -285,6 +314,13 @@ class _Collector:
             methods=methods,
             stopped_by=stopped_by,
         )
+
+
+def _alike(log_odds: Tensor) -> list[NDArray[np.intp]]:
+    """Sets of factors with the same edges permitted and required, of log odds (feature, factor)."""
+    fixed = torch.where(log_odds.abs() < -_NEARLY_NEVER, 0.0, log_odds.sign()).cpu().numpy()
+    kind = np.unique(fixed, axis=1, return_inverse=True)[1].reshape(fixed.shape[1])
+    return [np.flatnonzero(kind == label) for label in np.unique(kind)]
 
 
 _NEARLY_NEVER = NEVER + 1  # log odds

@@ -16,9 +16,10 @@ from pyro_sparse.data.stores import open_rows
 from pyro_sparse.findings.finding import findings_of
 from pyro_sparse.graphs.chain_groups import pool_chains
 from pyro_sparse.inference.edges import DecoderPrior
-from pyro_sparse.inference.edges.mcmc import diagnostics, sampler
+from pyro_sparse.inference.edges.mcmc import diagnostics, linear, plan, running, sampler
 from pyro_sparse.inference.edges.mcmc.initialise import has_cells
-from pyro_sparse.inference.edges.mcmc.sampler import chain_plan, run_chains
+from pyro_sparse.inference.edges.mcmc.plan import chain_plan
+from pyro_sparse.inference.edges.mcmc.running import run_chains
 from pyro_sparse.likelihoods.base import NOTHING
 from pyro_sparse.posterior.edge_table import concluded
 from pyro_sparse.rivals import VAE
@@ -214,7 +215,7 @@ def test_asking_again_costs_nothing(fit):
 
 def test_a_time_budget_ends_the_chains(fit):
     idata = fit.edge_posterior("mcmc", sweeps=100_000, warm_up=20, num_draws=100_000, time_budget=0.5)
-    assert sampler.LEAST_KEPT <= idata.attrs["sweeps"] < idata.attrs["sweeps_wanted"] == 99_980
+    assert running.LEAST_KEPT <= idata.attrs["sweeps"] < idata.attrs["sweeps_wanted"] == 99_980
     assert idata.attrs["stopped_by"] == "time" and "time budget ended the chains" in idata.attrs["verdict"]
     assert 100_000 > idata["posterior"].sizes["draw"] == idata.attrs["sweeps"]
 
@@ -234,7 +235,7 @@ def test_a_budget_shorter_than_the_warm_up_is_said_and_resolves_nothing(fit):
         idata = fit.edge_posterior("mcmc", sweeps=100, warm_up=50, num_draws=20, time_budget=1e-3)
     assert said[0].filename == __file__ and "for 50 sweeps of" in str(said[0].message)
     assert "so 4 sweeps warm up" in str(said[0].message)
-    assert idata.attrs["sweeps"] == sampler.LEAST_KEPT
+    assert idata.attrs["sweeps"] == running.LEAST_KEPT
 
 
 def test_chains_that_take_minutes_say_so_before_they_begin(monkeypatch):
@@ -249,12 +250,12 @@ def test_chains_that_take_minutes_say_so_before_they_begin(monkeypatch):
 
 def test_all_rows_are_used_unless_a_sweep_would_take_long(monkeypatch):
     curved = fitted(table(60), decoder="mlp")
-    assert sampler._row_limit(curved, False, 2) > 1000 * 60
-    seconds = sampler._seconds(curved, 2)
-    assert sampler._seconds(curved, 4) == pytest.approx(2 * seconds)
+    assert plan.row_limit(curved, False, 2) > 1000 * 60
+    seconds = plan.seconds_of(curved, 2)
+    assert plan.seconds_of(curved, 4) == pytest.approx(2 * seconds)
     monkeypatch.setattr(sampler, "_SLOW", 700 * seconds)
-    assert sampler._row_limit(curved, False, 2) == 700
-    assert sampler._row_limit(curved, True, 2) == 100_000
+    assert plan.row_limit(curved, False, 2) == 700
+    assert plan.row_limit(curved, True, 2) == 100_000
 
 
 @pytest.mark.parametrize("done", [10, 30])
@@ -343,7 +344,7 @@ def test_few_rows_are_said(fit):
 
 
 def test_interrupted_chains_give_what_there_is(fit, monkeypatch):
-    real, calls = sampler.LinearChains.sweep, []
+    real, calls = linear.LinearChains.sweep, []
 
     def sweep(self, *arguments):
         calls.append(0)
@@ -351,7 +352,7 @@ def test_interrupted_chains_give_what_there_is(fit, monkeypatch):
             raise KeyboardInterrupt
         return real(self, *arguments)
 
-    monkeypatch.setattr(sampler.LinearChains, "sweep", sweep)
+    monkeypatch.setattr(linear.LinearChains, "sweep", sweep)
     with pytest.warns(RuntimeWarning, match="stopped after 39 of 80 sweeps"):
         found = fit.edge_posterior("mcmc", sweeps=120, warm_up=40)
     assert found.attrs["sweeps"] == 39 and found.attrs["sweeps_wanted"] == 80

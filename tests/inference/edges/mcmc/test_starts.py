@@ -12,7 +12,7 @@ from scipy.stats import betabinom
 
 import pyro_sparse as ps
 from pyro_sparse.inference.edges.density.decoder_program import DecoderState
-from pyro_sparse.inference.edges.mcmc import sampler
+from pyro_sparse.inference.edges.mcmc import plan
 from pyro_sparse.inference.edges.mcmc.initialise import _line_in_other_axes, chains_of
 from pyro_sparse.inference.edges.mcmc.sampler import DecoderPrior
 from pyro_sparse.inference.edges.mcmc.starts import in_other_axes
@@ -121,4 +121,4 @@ def test_chains_leave_factors_out_only_where_the_prior_may_have_empty_ones(a, b)
     model = ps.models.SparseDecoder(9, 2, decoder="linear", prior=ps.priors.SpikeSlabLasso(a=a, b=b))
     model.setup(n_restarts=1, n_samples=50)
     fit = SimpleNamespace(model=model)
-    assert sampler._may_be_empty(fit) == (betabinom.pmf(0, 9, a, b) >= 0.05)
+    assert plan.may_be_empty(fit) == (betabinom.pmf(0, 9, a, b) >= 0.05)

@@ -1,0 +1,118 @@
+"""What chains over a program file against their own numbers, and which doubts of the fit they dispel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....findings.finding import Finding
+from ....graphs._mixing import split_rhat
+from ....graphs.alignment import SAME_FACTOR, similarity
+from ....graphs.chain_groups import ChainPool, gap_within
+from ....graphs.chain_verdict import alternative_graphs, disputed_columns, left_out
+from ....graphs.selection import unresolved
+
+if TYPE_CHECKING:
+    from ...program.result import ProgramFit
+    from ...table.result import Fit
+    from .sampler import ProgramDraws
+
+__all__ = ["came_back", "chain_findings"]
+
+Array = NDArray[np.float64]
+
+_LEAST_SWEEPS = 30  # after the warm-up, for chains that agree to mean something
+_LOW_ACCEPTANCE = 0.15  # of a block, below which its draws hardly move
+_APART = 1.5  # R-hat from which chains' means of a number lie further apart than its draws within a chain
+
+
+def chain_findings(
+    fit: Fit | ProgramFit, draws: ProgramDraws, pool: ChainPool, gap: Array, wanted: int
+) -> list[Finding]:
+    """What the chains file against their own numbers.
+
+    Parameters
+    ----------
+    fit : Fit or ProgramFit
+        Its names.
+    draws : ProgramDraws
+    pool : ChainPool
+    gap : ndarray (feature, factor)
+        Between the chains kept.
+    wanted : int
+        Sweeps after the warm-up.
+    """
+    features, factors, done = fit.feature_names, fit.factor_names, draws.sweeps
+    findings = [Finding("chains", sentence, source="chains") for sentence in left_out(pool)]
+    if draws.stopped_by == "time":
+        message = f"The time budget ended the chains after {done} of {wanted} sweeps"
+        findings.append(Finding("time", message, "give them more time", source="chains", size=done / wanted))
+    if int(pool.keep.sum()) < 2:
+        message = "There is only one chain to look at, and nothing says whether another would agree"
+        return [*findings, Finding("chains", message, "run more", "doubt", "chains")]
+    message, differ = alternative_graphs(pool, draws.prob)
+    if message:
+        edges = tuple((features[j], factors[k]) for j, k in np.argwhere(differ))
+        remedy = (
+            "read both (`sample_stats` says which chain holds which), or tell the program more of its edges"
+        )
+        findings.append(
+            Finding("graphs", message, remedy, "doubt", "chains", edges=edges, size=float(pool.share[0]))
+        )
+    within = gap_within(pool, draws.prob)
+    names = [name.removeprefix("factor ") for name in factors]
+    flagged = unresolved(within)
+    for k, (message, remedy) in disputed_columns(within, features, names, int(pool.keep.sum())).items():
+        edges = tuple((features[j], factors[k]) for j in np.flatnonzero(flagged[:, k]))
+        findings.append(Finding("chains", message, remedy, "doubt", "chains", edges=edges))
+    findings += _apart(draws, pool)
+    slow = [
+        f"{name} ({how})"
+        for name, how in draws.methods.items()
+        if float(how.rsplit(" ", 1)[1]) < _LOW_ACCEPTANCE
+    ]
+    if slow:
+        message = f"Hardly a proposal was accepted for {', '.join(slow)}: the chains creep there"
+        findings.append(
+            Finding("kernels", message, "run them longer, or write the site in other terms", source="chains")
+        )
+    if done < _LEAST_SWEEPS:
+        message = f"Only {done} sweeps count, too few to say that no edge is disputed between the chains"
+        findings.append(
+            Finding("sweeps", message, f"want {_LEAST_SWEEPS} at least", source="chains", size=done)
+        )
+    return findings
+
+
+def came_back(fit: Fit | ProgramFit, draws: ProgramDraws, pool: ChainPool, began: Array) -> list[str]:
+    """Factors that all chains kept have in common and that some chain did not have when it began."""
+    means, kept = draws.weight.mean(1), np.flatnonzero(pool.keep)
+    together = np.average(means[kept], axis=0, weights=pool.weight[kept])
+    names = []
+    for k, name in enumerate(fit.factor_names):
+        factor = together[:, [k]]
+        everywhere = [similarity(means[c][:, [k]], factor)[0, 0] for c in kept]
+        elsewhere = [np.abs(similarity(began[c], factor)).max() < SAME_FACTOR for c in kept]
+        if min(everywhere) >= SAME_FACTOR and any(elsewhere):
+            names.append(name)
+    return names
+
+
+def _apart(draws: ProgramDraws, pool: ChainPool) -> list[Finding]:
+    """Sites other than edges in whose values the chains differ."""
+    if int(pool.keep.sum()) < 2 or draws.weight.shape[1] < 8:
+        return []
+    worst = {}
+    for name, value in draws.sites.items():
+        rhat = np.nan_to_num(
+            split_rhat(value[pool.keep].reshape(*value[pool.keep].shape[:2], -1).astype(float))
+        )
+        if rhat.size and rhat.max() > _APART:
+            worst[name] = float(rhat.max())
+    if not worst:
+        return []
+    listed = ", ".join(f"{name} (R-hat {size:.2f})" for name, size in worst.items())
+    message = f"Chains differ in {listed}: intervals of these pool chains that disagree"
+    return [Finding("sites", message, "run them longer", source="chains", size=max(worst.values()))]

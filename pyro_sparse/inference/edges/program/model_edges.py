@@ -1,0 +1,255 @@
+r"""Edges of a `SparseDecoder`, or of any subclass of it, by the engine that samples programs.
+
+The special chains (`edges/mcmc`) know a few densities and are fast; the engine samples whatever the model's
+own `factor_prior`, `observation` and prior say. "auto" takes it where the special chains would sample another
+model than the caller's; for others it is the check of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...._utils.checks import check_whole
+from ...._utils.torch_state import default_dtype, undisturbed
+from ...._utils.types import ArvizData, TableLike, VectorLike
+from ....data.large_table import LargeTable
+from ....findings.finding import Finding
+from ....graphs.chain_groups import ChainPool, pool_chains
+from ....graphs.selection import edge_gap
+from ....posterior.tables import to_arviz
+from ....programs.data import Data
+from ...program.recorded import RecordedDensity
+from ...program.result import REACH
+from ...table.refine import refine
+from ...training.restarts import pick
+from ..density.requirements import lacks_of_decoder
+from ..mcmc.density_check import OtherProgram
+from ..mcmc.initialise import DecoderPrior
+from ..mcmc.plan import chain_plan, is_exact, is_free, pivot_of, table_of
+from .findings import came_back, chain_findings
+from .model_program import ModelProgram, model_program, refuse_other_density
+from .sampler import ProgramDraws, check_lengths, run_program
+
+if TYPE_CHECKING:
+    from ....data.read import Table
+    from ...program.recorded import Position
+    from ...table.result import Fit
+
+__all__ = ["engine_edges"]
+
+Array = NDArray[np.float64]
+
+_SWEEPS = 800
+_NEAR_ZERO = (
+    0.02  # standard deviation that starts are spread by: a fit's zeros are exact, and chains' are not
+)
+_LEAST_RATE = 0.02  # a fit may end at rates of 0 and 1, whose log odds are infinite
+
+
+def engine_edges(
+    fit: Fit,
+    num_draws: int = 500,
+    seed: int = 0,
+    X: TableLike | None = None,
+    *,
+    per_row: Mapping[str, VectorLike] | None = None,
+    chains: int = 4,
+    sweeps: int = _SWEEPS,
+    warm_up: int | None = None,
+    time_budget: float | None = None,
+    decoder_prior: DecoderPrior | None = None,
+    progress: bool = False,
+) -> ArvizData:
+    """Edge probabilities of the fit of a `SparseDecoder`, or of a subclass of one's own.
+
+    Parameters
+    ----------
+    fit : Fit
+        With a spike-and-slab prior of normal, Laplace or Student densities.
+    num_draws : int
+        Draws kept of each chain, at most as many as sweeps.
+    seed : int
+    X : array_like (row, feature), optional
+        The data; needed after `load`, otherwise the fit's own.
+    per_row : mapping of str to array_like (row,), optional
+        What the fit was given of its rows beside their cells, of the rows of X.
+    chains : int
+        At least two: one alone could not disagree.
+    sweeps, warm_up : int
+        Of each chain; the first include the second, by default a quarter of them.
+    time_budget : float, optional
+        Seconds after which the chains stop, if they have ten sweeps after the warm-up.
+    decoder_prior : DecoderPrior, optional
+        Of the layers of the package's decoders.
+    progress : bool
+
+    Returns
+    -------
+    arviz.InferenceData or xarray.DataTree
+        As of `mcmc_edges`.
+
+    Raises
+    ------
+    ValueError
+        The model has no density that can be sampled, and why.
+    """
+    check_whole(1, num_draws=num_draws)
+    warm_up = check_lengths(chains, sweeps, warm_up)
+    table = table_of(fit, X, per_row)
+    if isinstance(table, LargeTable):
+        raise ValueError(
+            'X: the engine holds tables in memory; fit fewer features, or ask for method="score"'
+        )
+    restarts = chain_plan(fit, chains)[0]
+    free = is_free(fit)
+    turned = [free and r in restarts[:c] for c, r in enumerate(restarts)]
+    with undisturbed(seed):
+        made, density = _recorded(fit, table, chains, seed, decoder_prior)
+        start = _starts(fit, made, density, table, restarts, turned, decoder_prior)
+        draws = run_program(
+            density, start, "W", pivot=pivot_of(fit), groups=fit.model.alike_factors(),
+            signed=fit.model.decoder_kind == "linear", sweeps=sweeps, warm_up=warm_up, num_draws=num_draws,
+            heated=turned, time_budget=time_budget, progress=progress,
+        )  # fmt: skip
+    pool = pool_chains(draws.prob, draws.prob_error, draws.log_marginal.mean(1), None, REACH)
+    began = start["W"].reshape(chains, -1, fit.model.n_factors).cpu().numpy()
+    return _packed(fit, made, draws, pool, table, X, restarts, turned, began, sweeps - warm_up)
+
+
+def _recorded(
+    fit: Fit, table: Table, chains: int, seed: int, prior: DecoderPrior | None
+) -> tuple[ModelProgram, RecordedDensity]:
+    """The model as a program, and its density.
+
+    Raises
+    ------
+    OtherProgram
+        It cannot be sampled, or is not the model's.
+    """
+    data = Data(np.asarray(table.x, dtype=float), feature_names=fit.feature_names)
+    try:
+        made = model_program(pick(fit.model, [fit.best]), table, prior)
+        density = RecordedDensity(made.program, data, chains, seed=seed, device=str(fit.model.weights.device))
+    except (TypeError, ValueError) as error:
+        why = (
+            str(error).removeprefix("program: ").removeprefix("fails on these data: ").removeprefix("model: ")
+        )
+        raise OtherProgram(f'model: no chains can sample it: {why}; ask for method="score"') from error
+    refuse_other_density(made, table, density)
+    return made, density
+
+
+def _starts(
+    fit: Fit,
+    made: ModelProgram,
+    density: RecordedDensity,
+    table: Table,
+    restarts: list[int],
+    turned: list[bool],
+    prior: DecoderPrior | None,
+) -> Position:
+    """Positions of all chains: at restarts of the fit, some of them in axes turned at random."""
+    model = pick(fit.model, restarts)
+    batch = table.batch(model.factor_cov.device, model.factor_cov.dtype)
+    with torch.enable_grad():
+        z = refine(model, batch).mean.detach().double()
+    weight = model.weights.detach().double()
+    covs = model.factor_cov.double().clone()
+    for c in np.flatnonzero(turned):
+        axes = torch.linalg.qr(torch.randn(weight.shape[-1], weight.shape[-1], dtype=weight.dtype))[0].to(
+            weight
+        )
+        weight[c], z[c] = weight[c] @ axes, z[c] @ axes
+        covs[c] = torch.eye(len(axes)).to(covs)
+    weight = weight + _NEAR_ZERO * torch.randn_like(weight) * model.permitted
+    values: dict[str, Tensor] = {
+        "W": weight, "z": z, "eta": model.prior.eta[..., 0, :].clamp(_LEAST_RATE, 1 - _LEAST_RATE),
+        "correlation": torch.linalg.cholesky(covs), **made.starts(model, table, prior),
+    }  # fmt: skip
+    start = dict(density.start)
+    with default_dtype(torch.float64):
+        for name, value in start.items():
+            link = density.layout.sites[name].link
+            fitted = values[name].double()[..., : value.shape[-1]] if name == "eta" else values[name].double()
+            real = fitted if link is None else link.inv(fitted)
+            start[name] = real.reshape(value.shape).clone()
+    return start
+
+
+def _packed(
+    fit: Fit,
+    made: ModelProgram,
+    draws: ProgramDraws,
+    pool: ChainPool,
+    table: Table,
+    X: TableLike | None,
+    restarts: list[int],
+    turned: list[bool],
+    began: Array,
+    wanted: int,
+) -> ArvizData:
+    keep, gap = pool.keep, edge_gap(draws.prob, pool.keep)
+    permitted = fit.model.permitted.cpu().numpy()[:, fit.alignment["permutation"][fit.best]]
+
+    def over_chains(values: Array) -> Array:
+        """Mean over the chains kept, each with its weight."""
+        mean: Array = np.average(values[keep], axis=0, weights=pool.weight[keep])
+        return mean
+
+    findings = [*_held(made), *chain_findings(fit, draws, pool, gap, wanted)]
+    plain = is_exact(fit) and not lacks_of_decoder(fit.model)
+    squares = draws.weight.astype(float) ** 2
+    shares = squares if plain else squares / np.maximum(squares.sum(-1, keepdims=True), 1e-300)
+    eta = draws.sites.get("eta")
+    k = fit.model.n_factors
+    stats = {
+        "log_marginal": draws.log_marginal.mean(1), "graph": pool.group, "pool_weight": pool.weight,
+        "turned": np.array(turned),
+    }  # fmt: skip
+    return to_arviz(
+        fit,
+        edge=draws.edge * permitted.astype(np.int8),
+        weight=draws.weight * permitted,
+        eta=None if eta is None else np.broadcast_to(eta, (*eta.shape[:2], k)),
+        probability=np.where(permitted, over_chains(draws.prob), 0.0).clip(0, 1),
+        restart_probability=draws.prob.clip(0, 1),
+        chain_restart=np.array(restarts),
+        kept=keep,
+        chain_stats=stats,
+        edge_weight=over_chains(draws.weight.mean(1)) * permitted,
+        edge_effect=over_chains(shares.mean(1)) * permitted,
+        method="program",
+        is_score=False,
+        note=(
+            f"Posterior probability of the slab from {len(keep)} Markov chains of {draws.sweeps} sweeps over "
+            f"the program of {type(fit.model).__name__}, {sum(turned)} of them begun in other axes."
+        ),
+        X=X,
+        findings=findings,
+        confirmed=came_back(fit, draws, pool, began),
+        attrs={
+            "rows_used": len(table.x), "sweeps": draws.sweeps, "sweeps_wanted": wanted,
+            "stopped_by": draws.stopped_by, "interrupted": int(draws.stopped_by == "interrupt"),
+            "mean_gap": float(np.nanmean(gap)), "graphs": pool.n_graphs, "graph_shares": pool.share.tolist(),
+            "weight_unit": "loading" if plain else "model",
+            "kernels": "; ".join(f"{name}: {how}" for name, how in draws.methods.items()),
+        },
+    )  # fmt: skip
+
+
+def _held(made: ModelProgram) -> list[Finding]:
+    """Parameters of which nothing says what is believed."""
+    if not made.held:
+        return []
+    message = (
+        f"The chains take {', '.join(made.held)} as the fit left {'them' if len(made.held) > 1 else 'it'}: "
+        "edges do not know how uncertain that is, and may be too sure"
+    )
+    remedy = "write the model as a Program, where each number has a prior"
+    return [Finding("parameters", message, remedy, source="chains")]
