@@ -66,9 +66,10 @@ def test_an_experiment_has_a_probability_for_every_edge_and_intervals_for_every_
 @pytest.mark.slow
 def test_probabilities_of_a_program_are_calibrated_and_those_of_another_prior_are_not():
     data, model = table(rows=100), ps.Program(linear, FACTORS)
-    experiment = program_experiment(model, data, 40, sweeps=500, warm_up=200)
+    experiment = program_experiment(model, data, 40)
     assert experiment.reliability().passes
     bold = np.clip(experiment.probability * 3, 0, 1)
     group = np.broadcast_to(np.arange(40)[:, None, None], bold.shape)
     assert not ps.calibrate.reliability(bold.ravel(), experiment.edge.ravel(), group=group.ravel()).passes
-    assert all(0.8 < share < 0.97 for share in experiment.coverage().values())
+    # Of 80 rates three standard errors of .9; weights, matched to the truth, cover a little more.
+    assert all(0.8 < share < 0.99 for share in experiment.coverage().values())

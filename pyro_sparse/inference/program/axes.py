@@ -129,7 +129,7 @@ class AxisSampler:
         a = self.oblique_step * torch.randn(self.density.n_chains, dtype=torch.float64)
         moved, s = self._oblique(u, k, m, a)
         log_ratio = self.density.some(self.of_oblique, moved) - self.density.some(self.of_oblique, u)
-        log_ratio = log_ratio + self._log_cholesky(moved) - self._log_cholesky(u)
+        log_ratio = log_ratio + self._log_jacobian(moved) - self._log_jacobian(u)
         log_ratio = log_ratio - (self.excess + self.n_factors + 2) * s.log()
         ok, rate = accepted(log_ratio + 0.5 * (a / self.oblique_step) ** 2 * (1 - s**-2))
         self.obliquely += 0.05 * (rate.mean().item() - self.obliquely)
@@ -162,10 +162,12 @@ class AxisSampler:
         root: Tensor = self._link()(u[self.correlation])
         return root
 
-    def _log_cholesky(self, u: Position) -> Tensor:
-        r"""Log of :math:`|\partial L / \partial C|`, (chain,): the site's density is that of L."""
-        power = torch.arange(self.n_factors - 1, -1, -1, dtype=torch.float64)
-        return -(self._root(u).diagonal(dim1=-2, dim2=-1).log() * power).sum(-1)
+    def _log_jacobian(self, u: Position) -> Tensor:
+        r"""Log of :math:`|\partial u / \partial C|`, (chain,): a density is that of real numbers u."""
+        root, numbers = self._root(u), u[self.correlation]
+        power = torch.arange(self.n_factors - 1, -1, -1, dtype=root.dtype, device=root.device)
+        by_root = (root.diagonal(dim1=-2, dim2=-1).log() * power).sum(-1)
+        return -by_root - self._link().log_abs_det_jacobian(numbers, root)
 
     def _conjugate(self, u: Position, rotation: Tensor) -> tuple[Tensor, Tensor]:
         """A rotation of uncorrelated factors as a map of scores and of loadings."""

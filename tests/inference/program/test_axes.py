@@ -14,7 +14,7 @@ from scipy import special, stats
 from pyro_sparse.inference.program import axes
 from pyro_sparse.inference.program.axes import AxisSampler
 from pyro_sparse.inference.program.recorded import RecordedDensity
-from pyro_sparse.programs import Program, edges, factors
+from pyro_sparse.programs import Program, correlation, edges, factors
 from tests._programs import FACTORS, FEATURES, ROWS, case, table
 from tests.inference.program._long_runs import check
 
@@ -93,8 +93,11 @@ def test_moves_leave_the_linear_predictor_alone():
         torch.testing.assert_close(predictor, before)
         torch.testing.assert_close(dose @ moved["B"] @ moved["W"].mT, dose @ u["B"] @ u["W"].mT)
         assert torch.equal(moved["rate"], u["rate"])
-    torch.testing.assert_close(u["W"] @ transform, turned["W"])
-    torch.testing.assert_close(transform @ transform.mT, torch.eye(2, dtype=transform.dtype).expand(3, 2, 2))
+    of_scores, of_loadings = transform
+    assert torch.equal(of_scores, of_loadings)
+    torch.testing.assert_close(u["W"] @ of_loadings, turned["W"])
+    unit = torch.eye(2, dtype=of_scores.dtype).expand(3, 2, 2)
+    torch.testing.assert_close(of_scores @ of_scores.mT, unit)
 
 
 def test_points_of_approximation_turn_with_the_state():
@@ -104,10 +107,10 @@ def test_points_of_approximation_turn_with_the_state():
     _, transform = sampler.rotate(u)
     block = density.blocks["W"]
     centre = density.pack(block, u) + 1
-    torch.testing.assert_close(sampler.turned(block, centre, u, transform), centre @ transform)
+    torch.testing.assert_close(sampler.turned(block, centre, u, transform), centre @ transform[1])
     rows = density.blocks["rows"]
     centre = density.pack(rows, u) - 1
-    torch.testing.assert_close(sampler.turned(rows, centre, u, transform), centre @ transform)
+    torch.testing.assert_close(sampler.turned(rows, centre, u, transform), centre @ transform[0])
     block = density.blocks["rate"]
     centre = density.pack(block, u)
     assert sampler.turned(block, centre, u, transform) is centre
@@ -146,7 +149,8 @@ def in_one_place(chains):
 
 
 def angle_of(transform):
-    return torch.atan2(transform[:, 1, 0], transform[:, 0, 0]).numpy()
+    of_scores, _ = transform
+    return torch.atan2(of_scores[:, 1, 0], of_scores[:, 0, 0]).numpy()
 
 
 def test_angles_are_drawn_from_the_joint_density(monkeypatch):
@@ -170,9 +174,9 @@ def test_rotations_visit_their_orbit_by_the_joint_density(monkeypatch):
     torch.manual_seed(0)
     for move in range(160):
         u, transform = sampler.rotate(u)
-        total = total @ transform
+        total = total @ transform[0]
         if move >= 10:
-            visits.append(np.round(angle_of(total) * 6 / np.pi).astype(int) % 12)
+            visits.append(np.round(angle_of((total, total)) * 6 / np.pi).astype(int) % 12)
     share = np.bincount(np.concatenate(visits), minlength=12) / (50 * 150)
     places = np.arange(12) if share[1::2].any() else np.arange(0, 12, 2)
     wanted = np.zeros(12)
@@ -248,3 +252,104 @@ def test_draws_of_posteriors_stay_such(mean):
     program = program_of(mean, noise=0.7)
     u, _ = moved(program, 0.0, 20, 1, 4, simulated(mean, 0.7), step=0.15)
     check(looked_at(u), of_prior(), most=0.5)
+
+
+# ---- correlated factors ------------------------------------------------------------------------------------
+CONCENTRATION = 2.0
+
+
+def correlated(d):
+    """Three factors and their correlation; cells as any other."""
+    root = correlation("root", d.factors, CONCENTRATION)
+    with d.features:
+        slab, spike = dist.Normal(0.0, SLAB), dist.Normal(0.0, SPIKE)
+        W = edges("W", log_odds=ODDS, slab=slab, spike=spike, to=d.factors)
+    with d.rows:
+        z = factors("z", dist.MultivariateNormal(torch.zeros(d.n_factors), scale_tril=root))
+    with d.rows, d.features:
+        pyro.sample("x", dist.Normal(z @ W.mT, 1.0).mask(d.seen), obs=d.x)
+
+
+def test_moves_of_correlated_factors_leave_predictor_and_factors_density_alone():
+    sampler, density = sampler_of(correlated, 3)
+    u = density.start
+    torch.manual_seed(0)
+    assert sampler.correlation == "root" and sampler.of_rotations == ("W",)
+    sampler.oblique_step = 0.01
+    for moved, same in ((sampler.rotate(u)[0], True), (sampler.lean(u, adapts=False), False)):
+        assert not torch.allclose(moved["W"], u["W"])
+        predictor, before = (v["z"].squeeze(-2) @ v["W"].mT for v in (moved, u))
+        torch.testing.assert_close(predictor, before)
+        assert torch.equal(moved["root"], u["root"]) is same
+        roots = [density.values(v)["root"] for v in (moved, u)]
+        heights = [
+            torch.linalg.solve_triangular(root, v["z"].squeeze(-2).mT, upper=False).square().sum((1, 2))
+            for root, v in zip(roots, (moved, u), strict=True)
+        ]
+        torch.testing.assert_close(*heights)  # z' C^-1 z
+
+
+def test_the_jacobian_of_an_oblique_step():
+    """Of (C, a), against differences: s^-(K + 2)."""
+    sampler, density = sampler_of(correlated, 3)
+    root = torch.linalg.cholesky(torch.tensor([[1.0, 0.3, -0.2], [0.3, 1, 0.5], [-0.2, 0.5, 1]]).double())
+    u = {**density.start, "root": sampler._link().inv(root).expand(2, -1)}
+    k, m = 2, 0
+
+    def step(numbers):
+        c = torch.eye(3, dtype=torch.float64)
+        c[[1, 2, 2], [0, 0, 1]] = c[[0, 0, 1], [1, 2, 2]] = numbers[:3]
+        at = {**u, "root": sampler._link().inv(torch.linalg.cholesky(c)).expand(2, -1)}
+        moved, s = sampler._oblique(at, k, m, numbers[3].expand(2))
+        new = density.values(moved)["root"][0]
+        new = new @ new.mT
+        return torch.stack([new[1, 0], new[2, 0], new[2, 1], -numbers[3] / s[0]]), s[0]
+
+    point = torch.tensor([0.3, -0.2, 0.5, 0.4], dtype=torch.float64)
+    jacobian = torch.stack(
+        [(step(point + h)[0] - step(point - h)[0]) / 2e-6 for h in 1e-6 * torch.eye(4, dtype=torch.float64)]
+    )
+    s = step(point)[1]
+    torch.testing.assert_close(torch.linalg.det(jacobian).abs(), s**-5, rtol=1e-6, atol=1e-8)
+
+
+def test_the_density_of_a_root_is_that_of_its_matrix():
+    """LKJ of K = 3: |C|^(c - 1), so that differences of log densities are known."""
+    sampler, density = sampler_of(correlated, 3, chains=4)
+    u = density.start
+    root = density.values(u)["root"]
+    level = density.logs(u)["root"].reshape(4) + sampler._log_jacobian(u)
+    wanted = (CONCENTRATION - 1) * torch.logdet(root @ root.mT)
+    torch.testing.assert_close(level - level[0], wanted - wanted[0])
+
+
+def test_oblique_steps_keep_the_prior_of_correlations():
+    """Chains of those alone, from draws of the prior of a program whose cells say nothing."""
+
+    def program(d):
+        root = correlation("root", d.factors, CONCENTRATION)
+        with d.features:
+            slab, spike = dist.Normal(0.0, SLAB), dist.Normal(0.0, SPIKE)
+            W = edges("W", log_odds=ODDS, slab=slab, spike=spike, to=d.factors)
+        with d.rows:
+            z = factors("z", dist.MultivariateNormal(torch.zeros(d.n_factors), scale_tril=root))
+        with d.rows, d.features:
+            pyro.sample("x", dist.Normal(nothing(z, W), 1.0).mask(d.seen), obs=d.x)
+
+    chains = 1500
+    sampler, density = sampler_of(program, 2, chains=chains)
+    u = density.start
+    torch.manual_seed(2)
+    sampler.oblique_step = 0.3
+    for _ in range(40):
+        u = sampler.lean(u, adapts=False)
+        u = sampler.rotate(u)[0]
+    c = density.values(u)["root"][:, 1, 0].numpy()
+    assert 0.05 < sampler.obliquely < 0.95
+    assert stats.kstest((c + 1) / 2, stats.beta(CONCENTRATION, CONCENTRATION).cdf).pvalue > 0.001
+    z = u["z"].numpy().reshape(chains, ROWS, 2)
+    assert abs(np.mean(z**2) - 1) < 5 * np.sqrt(2 / z.size) * 2
+    assert abs(np.mean(z[..., 0] * z[..., 1] - c[:, None])) < 5 / np.sqrt(z.size / 2)
+    rate = special.expit(ODDS)
+    spread = rate * SLAB**2 + (1 - rate) * SPIKE**2
+    assert np.mean(u["W"].numpy() ** 2) == pytest.approx(spread, rel=0.12)

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from ...table.result import Fit
     from .sampler import ProgramDraws
 
-__all__ = ["came_back", "chain_findings"]
+__all__ = ["IN_USE", "came_back", "chain_findings", "steadiness"]
 
 Array = NDArray[np.float64]
 
 _LEAST_SWEEPS = 30  # after the warm-up, for chains that agree to mean something
+IN_USE = 0.5  # expected edges, from which a factor's axis is looked at
 _LOW_ACCEPTANCE = 0.15  # of a block, below which its draws hardly move
 _APART = 1.5  # R-hat from which chains' means of a number lie further apart than its draws within a chain
 
@@ -67,6 +68,7 @@ def chain_findings(
     for k, (message, remedy) in disputed_columns(within, features, names, int(pool.keep.sum())).items():
         edges = tuple((features[j], factors[k]) for j in np.flatnonzero(flagged[:, k]))
         findings.append(Finding("chains", message, remedy, "doubt", "chains", edges=edges))
+    findings += _loose(fit, draws, pool)
     findings += _apart(draws, pool)
     slow = [
         f"{name} ({how})"
@@ -98,6 +100,38 @@ def came_back(fit: Fit | ProgramFit, draws: ProgramDraws, pool: ChainPool, began
         if min(everywhere) >= SAME_FACTOR and any(elsewhere):
             names.append(name)
     return names
+
+
+def steadiness(weight: Array) -> Array:
+    """Median congruence of draws of each factor's weights with their mean, (factor,): 1 of a certain axis.
+
+    Parameters
+    ----------
+    weight : ndarray (draw, feature, factor)
+    """
+    mean = weight.mean(0)
+    size = np.linalg.norm(weight, axis=1) * np.linalg.norm(mean, axis=0)
+    congruence: Array = np.median((weight * mean).sum(1) / np.where(size > 0, size, 1.0), axis=0)
+    return congruence
+
+
+def _loose(fit: Fit | ProgramFit, draws: ProgramDraws, pool: ChainPool) -> list[Finding]:
+    """Factors in use whose draws have no axis in common: edges are unsure, mean weights of no axis."""
+    weight = draws.weight[pool.keep].astype(float).reshape(-1, *draws.weight.shape[2:])
+    in_use = draws.prob[pool.keep].mean(0).sum(0) >= IN_USE
+    findings = []
+    for k, congruence in enumerate(steadiness(weight)):
+        if in_use[k] and congruence < SAME_FACTOR:
+            name = fit.factor_names[k]
+            message = (
+                f"The data leave the axis of {name} open: half of its draws have a congruence below "
+                f"{congruence:.2f} with their mean, so that its mean weights are those of no axis"
+            )
+            remedy = "read its probabilities and not its weights; more rows or an anchor would settle it"
+            findings.append(
+                Finding("axes", message, remedy, source="chains", factors=(name,), size=congruence)
+            )
+    return findings
 
 
 def _apart(draws: ProgramDraws, pool: ChainPool) -> list[Finding]:

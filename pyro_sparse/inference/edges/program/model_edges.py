@@ -218,7 +218,7 @@ def _packed(
         weight=draws.weight * permitted,
         eta=None if eta is None else np.broadcast_to(eta, (*eta.shape[:2], k)),
         probability=np.where(permitted, over_chains(draws.prob), 0.0).clip(0, 1),
-        restart_probability=draws.prob.clip(0, 1),
+        restart_probability=np.where(permitted, draws.prob, 0.0).clip(0, 1),
         chain_restart=np.array(restarts),
         kept=keep,
         chain_stats=stats,
