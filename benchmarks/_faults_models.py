@@ -3,12 +3,14 @@
 Each kind is one way to change what a model says: in a subclass, a mixin, on the object, by a hook, in a
 prior, a likelihood, a transition or a regression. A tiny fit is made of it and its edge posterior is asked
 for. "told": it is refused, or its numbers are scores and say why. "right": a change that leaves the density
-as it is, and the probabilities are there (or the program is the user's own, and is what is sampled).
+as it is, and the probabilities are there; or the program is the user's own, and its density, looked at anew
+(`samples_it`), is what was sampled.
 "silent": probabilities of another model, or an error that does not come from a check of the package.
 """
 
 from __future__ import annotations
 
+import copy
 import types
 import warnings
 from collections import Counter
@@ -20,9 +22,13 @@ import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
+from pyro import poutine
 
 import pyro_sparse as ps
 from pyro_sparse import likelihoods
+from pyro_sparse.inference.edges.program.model_program import model_program
+from pyro_sparse.inference.program.recorded import RecordedDensity
+from pyro_sparse.inference.training.restarts import pick
 from pyro_sparse.likelihoods.base import NOTHING
 from pyro_sparse.models import DependencyVAE, LatentTransition, MultiTaskRegression, SparseDecoder
 from pyro_sparse.nets.layers import BatchLinear
@@ -59,7 +65,9 @@ def fitted(model, seed: int, kind: str = "normal"):
 
 def asked(fit, **options) -> str:
     """What a fit whose model is not the chains' is told."""
-    found = fit.edge_posterior(**options)
+    found = fit.edge_posterior(**options, **(CHAINS if type(fit).__name__ == "Fit" else {}))
+    if found.attrs["edge_method"] == "program":
+        return "right" if samples_it(fit) else "silent"
     if not found.attrs["is_score"]:
         return "silent"
     why = str(found.attrs.get("chosen_because", "")) or str(found.attrs["verdict"])
@@ -69,6 +77,37 @@ def asked(fit, **options) -> str:
     except (ValueError, TypeError) as error:
         return "told" if said and str(error).split(":")[0] in _ADVICE else "silent"
     return "silent"
+
+
+def samples_it(fit) -> bool:
+    """Whether the engine's density changes from one point to another as that of the fit's own Pyro program.
+
+    Values are written into a copy of the fit's model, of one restart and in double precision; constants
+    cancel.
+    """
+    made = model_program(pick(fit.model, [fit.best]), fit.table)
+    density = RecordedDensity(made.program, ps.Data(np.asarray(fit.table.x, dtype=float)), 2, seed=7)
+    values, logs = density.values(density.start), density.logs(density.start)
+    ours, theirs = [], []
+    for c in range(2):
+        model = copy.deepcopy(pick(fit.model, [fit.best])).double()
+        model.prior.anneal(1.0)
+        state = model.state_dict()
+        for site, name in made.stands_for.items():
+            state[name].copy_(
+                values[site][c].reshape(-1).expand(state[name].numel()).reshape(state[name].shape)
+            )
+        if "correlation" in values:
+            state["factor_cov"].copy_(values["correlation"][c] @ values["correlation"][c].mT)
+        weights = values["W"][c].reshape(1, G, K) * model.permitted
+        fixed = {"W": weights, "z": values["z"][c].reshape(1, ROWS, K)}
+        program = poutine.condition(model.model, fixed)
+        trace = poutine.trace(program).get_trace(fit.table.batch("cpu", torch.float64))
+        trace.compute_log_prob()
+        sites = "W", "z", "x"
+        theirs.append(sum(float(trace.nodes[site]["log_prob"].sum()) for site in sites))
+        ours.append(sum(float(logs[site][c].sum()) for site in sites))
+    return bool(abs((ours[1] - ours[0]) - (theirs[1] - theirs[0])) < 1e-6 * (1 + abs(ours[0])))
 
 
 PROBABLE = {"Fit": "mcmc", "TransitionFit": "parent_sets", "MultiTaskFit": "ep"}
@@ -303,7 +342,9 @@ def class_patched(seed: int) -> str:
     def case() -> str:
         fit = fitted(SparseDecoder(G, K, **some(seed)), seed)
         with mock.patch.object(SparseDecoder, "decode", lambda self, z, w: 1.5 * plain(self, z, w)):
-            found = fit.edge_posterior()
+            found = fit.edge_posterior(**CHAINS)
+            if found.attrs["edge_method"] == "program":
+                return "right" if samples_it(fit) else "silent"
         return "silent" if not found.attrs["is_score"] else "told"
 
     return outcome(case)
@@ -318,7 +359,9 @@ def global_hook(seed: int) -> str:
         add = torch.nn.modules.module.register_module_forward_hook
         handle = add(lambda module, given, found: 1.5 * found if type(module) is kind else None)
         try:
-            found = fit.edge_posterior()
+            found = fit.edge_posterior(**CHAINS)
+            if found.attrs["edge_method"] == "program":
+                return "right" if samples_it(fit) else "silent"
         finally:
             handle.remove()
         return "silent" if not found.attrs["is_score"] else "told"

@@ -20,14 +20,13 @@ from ..._utils.types import ArvizData, TableLike
 from ...data.large_table import LargeTable
 from ...models.dependency import DependencyVAE
 from ...posterior.method_names import warned_name
-from .density.requirements import lacks_of_decoder, lacks_of_likelihood
+from .density.requirements import lacks_for_engine, lacks_of_decoder, lacks_of_likelihood
 from .jacobian import jacobian_edges
 from .mcmc.density_check import OtherProgram
 from .mcmc.initialise import weight_density
 from .mcmc.plan import MOST_GB, gigabytes
 from .mcmc.sampler import DecoderPrior, mcmc_edges
 from .program.model_edges import engine_edges
-from .program.model_program import why_no_program
 from .score import score_edges
 
 if TYPE_CHECKING:
@@ -47,6 +46,8 @@ _NO_DATA = (
     "a loaded fit holds no data; fit.edge_posterior(X=X), X being its table, gives probabilities, which "
     "identify and report take as idata="
 )
+_INSTEAD = ["mcmc", "program", "score"]  # what "auto" takes where those before would sample another model
+_BY_ENGINE = ", so that the engine samples the model's own program"
 DRAWN = 20_000_000  # edges drawn for each restart of a large fit, when nobody says how many
 METHODS: dict[str, Callable[..., ArvizData]] = {
     "mcmc": mcmc_edges,
@@ -99,12 +100,14 @@ def edge_posterior(
         if unknown := sorted(set(options) - set(allowed)):
             raise TypeError(f"{unknown[0]}: no method has such an option; want some of {allowed}")
         name, why = _choice(fit, cast("TableLike | None", options.get("X")))
-        rest = {"mcmc": ["program", "score"], "program": ["score"]}.get(name, [])
-        for other in [*rest, ""]:
+        candidates = _INSTEAD[_INSTEAD.index(name) :] if name in _INSTEAD else [name]
+        reasons: list[str] = []
+        for candidate in candidates:
+            reason = reasons[0] + (_BY_ENGINE if candidate == "program" else "") if reasons else why
             try:
-                return _chosen(fit, name, why, num_draws, seed, options)
+                return _chosen(fit, candidate, reason, num_draws, seed, options)
             except OtherProgram as error:  # only a look at the densities themselves shows it
-                name, why = other, _without_remedy(error)
+                reasons.append(str(error).removeprefix("model: ").split("; ask for")[0])
     if method not in METHODS:
         raise ValueError(f"method: want one of {['auto', *METHODS]}, got {method!r}")
     check_options(method, options, options_of(METHODS[method]))
@@ -143,9 +146,9 @@ def _choice(fit: Fit, X: TableLike | None) -> tuple[str, str]:
         )
     has_data = X is not None or len(fit.table.x) > 0
     if why := _lack_of_chains(fit):
-        if why_no_program(fit.model) or isinstance(fit.table, LargeTable) or not has_data:
+        if lacks_for_engine(fit.model) or isinstance(fit.table, LargeTable) or not has_data:
             return "score", why
-        return "program", f"{why}, so that the engine samples the model's own program"
+        return "program", why + _BY_ENGINE
     if isinstance(fit.table, LargeTable) and (cost := gigabytes(fit)) > MOST_GB:
         return "score", (
             f"Markov chains over {fit.model.n_features} features would take some {cost:.0f} GB; for "
@@ -165,7 +168,3 @@ def _lack_of_chains(fit: Fit) -> str:
     except ValueError as error:
         return str(error).removeprefix("prior: ")
     return next(iter(lacks_of_likelihood(fit.model.likelihood)), "")
-
-
-def _without_remedy(error: Exception) -> str:
-    return str(error).removeprefix("model: ").split("; ask for")[0]

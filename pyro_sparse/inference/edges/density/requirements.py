@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ....priors import Prior
 
 __all__ = [
+    "lacks_for_engine",
     "lacks_for_parent_sets",
     "lacks_for_regressions",
     "lacks_for_strengths",
@@ -35,6 +36,11 @@ __all__ = [
 ]
 
 _NETWORK = Declared("network", free=frozenset({"start"}))
+# What the engine asks the caller's own objects for, so that they may be written anew: of a model, of its
+# prior and of its likelihood. With another `update` or `log_hyper` rates stay at the fit's values.
+_ASKED_OF_MODEL = frozenset({"decode", "factor_prior", "observation"})
+_ASKED_OF_PRIOR = frozenset({"inclusion", "components", "distribution", "log_hyper", "update"})
+_ASKED_OF_LIKELIHOOD = frozenset({"observation"})
 
 
 def lacks_of_decoder(model: FactorModel) -> list[str]:
@@ -118,6 +124,49 @@ def lacks_of_likelihood(likelihood: Likelihood) -> list[str]:
             f"`observation` or `log_prob` ({', '.join(map(str, changed))})"
         )
     reasons += [f"a forward hook on the {name} may change what its cells are" for _ in hooks(likelihood)[:1]]
+    return reasons
+
+
+def lacks_for_engine(model: FactorModel) -> list[str]:
+    """Why the engine, which asks a model for its own densities, would still sample another program.
+
+    Parameters
+    ----------
+    model : FactorModel
+        Set up.
+
+    Returns
+    -------
+    list of str
+        Each the end of a sentence; empty if the engine may try.
+    """
+    prior, likelihood = getattr(model, "prior", None), model.likelihood
+    if not isinstance(prior, SpikeSlabPrior):
+        name = "no prior" if prior is None else type(prior).__name__
+        return [f"a model with {name} has no probabilities of edges, for its weights have no spike and slab"]
+    asked: list[tuple[nn.Module, str, frozenset[str]]] = [
+        (model, "masked decoder", _ASKED_OF_MODEL),
+        (prior, "spike and slab", _ASKED_OF_PRIOR),
+        (likelihood, "cells", _ASKED_OF_LIKELIHOOD),
+    ]
+    reasons = []
+    for thing, kind, names in asked:
+        owner = type(thing).__name__
+        for change in changes(thing, kind):
+            if not change.name:
+                reasons.append(f"{owner} says nothing of what it is")
+            elif change.on_object:
+                reasons.append(f"{change} may go on asking another object than the one that chains draw")
+            elif change.name not in names:
+                reasons.append(f"{change} is not what the program of a model is made of")
+    if hooked := hooks(model, leave_out=("encoder",)):
+        reasons.append(
+            f"a forward hook on its {hooked[0]} may know of other tensors than those that are drawn"
+        )
+    if model.beta != 1:
+        reasons.append(f"beta = {model.beta:g} weighs the factors' divergence, which no density does")
+    if model.total_correlation:
+        reasons.append("total_correlation adds to the objective what no density has")
     return reasons
 
 

@@ -60,7 +60,7 @@ def engine_edges(
     *,
     per_row: Mapping[str, VectorLike] | None = None,
     chains: int = 4,
-    sweeps: int = _SWEEPS,
+    sweeps: int | None = None,
     warm_up: int | None = None,
     time_budget: float | None = None,
     decoder_prior: DecoderPrior | None = None,
@@ -81,8 +81,8 @@ def engine_edges(
         What the fit was given of its rows beside their cells, of the rows of X.
     chains : int
         At least two: one alone could not disagree.
-    sweeps, warm_up : int
-        Of each chain; the first include the second, by default a quarter of them.
+    sweeps, warm_up : int, optional
+        Of each chain, by default 800; the first include the second, by default a quarter of them.
     time_budget : float, optional
         Seconds after which the chains stop, if they have ten sweeps after the warm-up.
     decoder_prior : DecoderPrior, optional
@@ -100,6 +100,7 @@ def engine_edges(
         The model has no density that can be sampled, and why.
     """
     check_whole(1, num_draws=num_draws)
+    sweeps = _SWEEPS if sweeps is None else sweeps
     warm_up = check_lengths(chains, sweeps, warm_up)
     table = table_of(fit, X, per_row)
     if isinstance(table, LargeTable):
@@ -134,14 +135,23 @@ def _recorded(
     """
     data = Data(np.asarray(table.x, dtype=float), feature_names=fit.feature_names)
     try:
-        made = model_program(pick(fit.model, [fit.best]), table, prior)
+        model = pick(fit.model, [fit.best])
+    except (KeyError, RuntimeError) as error:
+        why = f"{type(fit.model).__name__}, made anew from its arguments, has other tensors than the fit's"
+        raise OtherProgram(f'model: no chains can sample it: {why}; ask for method="score"') from error
+    try:
+        made = model_program(model, table, prior)
         density = RecordedDensity(made.program, data, chains, seed=seed, device=str(fit.model.weights.device))
     except (TypeError, ValueError) as error:
         why = (
             str(error).removeprefix("program: ").removeprefix("fails on these data: ").removeprefix("model: ")
         )
         raise OtherProgram(f'model: no chains can sample it: {why}; ask for method="score"') from error
-    refuse_other_density(made, table, density)
+    try:
+        refuse_other_density(made, fit.model, fit.best, table, density)
+    except RuntimeError as error:
+        why = f"its own program fails in double precision ({str(error).splitlines()[0]})"
+        raise OtherProgram(f'model: no chains can sample it: {why}; ask for method="score"') from error
     return made, density
 
 

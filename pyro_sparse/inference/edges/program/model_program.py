@@ -33,11 +33,11 @@ from ...._utils.declared import changes, keeps
 from ....distributions.of_restart import OfRestart
 from ....distributions.pulled_back import PulledBack
 from ....nets.layers import LinearDecoder, MaskedDecoder
-from ....priors.spike_slab import SpikeSlabPrior
 from ....programs.program import Program
 from ....programs.sites import correlation, edges, factors, sample
 from ..density.likelihood_parameters import LikelihoodParameters
 from ..density.rates import rate_prior
+from ..density.requirements import lacks_for_engine
 from ..mcmc.density_check import OtherProgram
 from ..mcmc.initialise import DecoderPrior, decoder_layers, has_normal_noise, origin_of
 
@@ -45,14 +45,15 @@ if TYPE_CHECKING:
     from ....data.read import Batch, Table
     from ....likelihoods import Likelihood
     from ....models import SparseDecoder
+    from ....priors import SpikeSlabPrior
     from ....programs.data import DataView
     from ...program.recorded import Position, RecordedDensity
 
-__all__ = ["ModelProgram", "model_program", "refuse_other_density", "why_no_program"]
+__all__ = ["ModelProgram", "model_program", "refuse_other_density"]
 
 _LAYERS = ("first", "trunk.weight", "trunk.bias", "slope", "head", "intercept")  # of the package's decoders
-# What a prior may write anew and still draw its rates from Beta distributions, each edge's by `inclusion`.
-_RATES_KNOWN = frozenset({"inclusion", "components", "distribution", "scales", "arguments_of"})
+# What a prior may write anew so that its rates are no draws from Beta distributions any more.
+_OF_RATES = frozenset({"log_hyper", "update"})
 _ROWS = 4  # of the table, at which densities are compared: a program says the same of every row
 _TOLERANCE = 1e-6  # relative, in double precision
 
@@ -119,26 +120,6 @@ class ModelProgram:
         return starts | {name: of_likelihood[name].detach() for name in names}
 
 
-def why_no_program(model: SparseDecoder) -> str:
-    """Why a model cannot be sampled as a program, as the end of a sentence; empty if it may be.
-
-    Parameters
-    ----------
-    model : SparseDecoder
-    """
-    prior = getattr(model, "prior", None)
-    if not isinstance(prior, SpikeSlabPrior):
-        name = "no prior" if prior is None else type(prior).__name__
-        return f"a model with {name} has no probabilities of edges, for its weights have no spike and slab"
-    if model.beta != 1:
-        return f"beta = {model.beta:g} weighs the factors' divergence, which no density does"
-    if model.total_correlation:
-        return "total_correlation adds to the objective what no density has"
-    if _learns_cov(model) and len(model.correlation_prior.concentration) > 1:
-        return "its correlations have a mixture of LKJ priors; one LKJ can be drawn"
-    return ""
-
-
 def model_program(model: SparseDecoder, table: Table, prior: DecoderPrior | None = None) -> ModelProgram:
     """The program of a model, of the rows of a table.
 
@@ -157,8 +138,11 @@ def model_program(model: SparseDecoder, table: Table, prior: DecoderPrior | None
         Its prior has no spike and slab, or a slab or a spike that is neither normal, Laplace nor Student;
         or something in it is no density.
     """
-    if why := why_no_program(model):
-        raise ValueError(f"model: {why}")
+    if why := lacks_for_engine(model):
+        raise ValueError(f"model: {why[0]}")
+    concentrations = model.correlation_prior.concentration
+    if _learns_cov(model) and len(concentrations) > 1:
+        raise ValueError("model: its correlations have a mixture of LKJ priors; take one of them")
     parameters = LikelihoodParameters(model.likelihood)
     model = copy.deepcopy(model).double().eval().requires_grad_(False)
     model.chunked = model.compiled = False
@@ -198,7 +182,7 @@ def model_program(model: SparseDecoder, table: Table, prior: DecoderPrior | None
         for name, quantity in parameters.drawn.items():
             drawn[f"model.likelihood.{name}"] = _drawn_parameter(d, asked, name, quantity)
         if learns_cov:
-            root = correlation("correlation", d.factors, model.correlation_prior.concentration[0])
+            root = correlation("correlation", d.factors, concentrations[0])
             factor_prior = dist.MultivariateNormal(torch.zeros(d.n_factors), scale_tril=root)
         else:
             factor_prior = OfRestart(functional_call(asked, drawn, (lambda m: m.factor_prior(),)))
@@ -339,7 +323,7 @@ def _cells(rows: Any) -> Any:
 
 def _rates_known(prior: SpikeSlabPrior) -> bool:
     """Whether rates are drawn: their density is not one of the caller's making."""
-    return all(change.name in _RATES_KNOWN for change in changes(prior, "spike and slab"))
+    return not any(change.name in _OF_RATES for change in changes(prior, "spike and slab"))
 
 
 def _learns_cov(model: SparseDecoder) -> bool:
@@ -362,14 +346,21 @@ def _held(model: SparseDecoder, stands_for: dict[str, str]) -> list[str]:
 
 # ---- is it the model's own density? ------------------------------------------------------------------------
 @torch.no_grad()
-def refuse_other_density(made: ModelProgram, table: Table, density: RecordedDensity) -> None:
+def refuse_other_density(
+    made: ModelProgram, model: SparseDecoder, restart: int, table: Table, density: RecordedDensity
+) -> None:
     """Complain of a program whose density differs from that of the model's own Pyro program.
 
-    Both are asked at the first two chains' positions, so that constants cancel.
+    Both are asked at the first two chains' positions, so that constants cancel. The model is the fit's own
+    object, with whatever was done to it, and not the one of one restart that the program asks.
 
     Parameters
     ----------
     made : ModelProgram
+    model : SparseDecoder
+        Fitted.
+    restart : int
+        The one that the program was made of.
     table : Table
         That the program was made of.
     density : RecordedDensity
@@ -382,19 +373,23 @@ def refuse_other_density(made: ModelProgram, table: Table, density: RecordedDens
     """
     values, logs = density.values(density.start), density.logs(density.start)
     few = table.rows(np.arange(min(_ROWS, len(table.x))))
-    batch = few.batch(made.model.factor_cov.device, torch.float64).whole()
+    own = copy.deepcopy(model).double().eval()
+    own.prior.anneal(1.0)
+    batch = few.batch(own.factor_cov.device, torch.float64).whole()
+    n_restarts = own.n_restarts
     wanted: list[dict[str, Tensor]] = []
     of_model: list[dict[str, Tensor]] = []
     for c in range(2):
         of_chain = {name: value[c] for name, value in values.items()}
-        weight = (of_chain["W"].reshape(made.model.permitted.shape) * made.model.permitted).unsqueeze(0)
-        z = of_chain["z"][: len(batch)].reshape(1, len(batch), -1)
-        asked, tensors = _Asked(made.model), made.tensors(of_chain)
+        weight = (of_chain["W"].reshape(own.permitted.shape) * own.permitted).expand(n_restarts, -1, -1)
+        z = of_chain["z"][: len(batch)].reshape(1, len(batch), -1).expand(n_restarts, -1, -1)
+        asked, tensors = _Asked(own), made.tensors(of_chain)
+        tensors = {name: value.expand(n_restarts, *value.shape[1:]) for name, value in tensors.items()}
         trace = functional_call(asked, tensors, (lambda m, z=z, w=weight: _trace(m, batch, z, w),))
-        if strange := _strange_site(made.model, trace):
+        if strange := _strange_site(own, trace):
             raise _other(strange)
-        of_prior = functional_call(asked, tensors, (lambda m, w=weight: _log_weights(m.prior, w),))
-        of_model.append({name: trace[name] for name in ("W", "z", "x")})
+        of_prior = functional_call(asked, tensors, (lambda m, w=weight: _log_weights(m.prior, w),))[restart]
+        of_model.append({name: trace[name][restart] for name in ("W", "z", "x")})
         wanted.append({"W": of_prior, "z": logs["z"][c][: len(batch)], "x": logs["x"][c][: len(batch)]})
     sayings = {
         "W": "the density of its weights is not the mixture of slab and spike that its prior says in "

@@ -55,20 +55,25 @@ def test_nothing_is_silent_of_sequences_and_tasks(kind):
     assert run_kind(kind, [5000])["silent"] == 0
 
 
+class OwnStep(SparseDecoder):
+    def project(self):
+        super().project()
+
+
 class OwnMeans(SparseDecoder):
     def decode(self, z, weights):
         return 3 * (super().decode(z, weights) / 3).tanh()
 
 
 def test_the_verdict_the_summary_and_the_certificate_say_so(x):
-    fit = ps.fit(OwnMeans(6, 2, decoder="linear"), x, restarts=1, steps=8, progress=False)
+    fit = ps.fit(OwnStep(6, 2, decoder="linear"), x, restarts=1, steps=8, progress=False)
     idata = fit.edge_posterior()
     assert idata.attrs["edge_method"] == "score" and idata.attrs["is_score"] == 1
-    assert "Why scores: OwnMeans.decode is not the decode that the chains sample." in idata.attrs["verdict"]
+    assert "Why scores: OwnStep.project is not the project that the chains sample." in idata.attrs["verdict"]
     assert ps.summary(idata).attrs["is_score"]
-    with pytest.raises(ValueError, match="these edges are scores, not probabilities; OwnMeans.decode"):
+    with pytest.raises(ValueError, match="these edges are scores, not probabilities; OwnStep.project"):
         ps.identify(fit, idata=idata)
-    with pytest.raises(ValueError, match="^model: OwnMeans.decode is not the decode .* declares = Sparse"):
+    with pytest.raises(ValueError, match="^model: OwnStep.project is not the project .* declares = Sparse"):
         fit.edge_posterior("mcmc")
     with pytest.raises(ValueError, match="^model: OwnMeans.decode"):
         ps.calibrate.experiment(OwnMeans(6, 2))
