@@ -383,12 +383,14 @@ def refuse_other_density(
         of_chain = {name: value[c] for name, value in values.items()}
         weight = (of_chain["W"].reshape(own.permitted.shape) * own.permitted).expand(n_restarts, -1, -1)
         z = of_chain["z"][: len(batch)].reshape(1, len(batch), -1).expand(n_restarts, -1, -1)
-        asked, tensors = _Asked(own), made.tensors(of_chain)
-        tensors = {name: value.expand(n_restarts, *value.shape[1:]) for name, value in tensors.items()}
-        trace = functional_call(asked, tensors, (lambda m, z=z, w=weight: _trace(m, batch, z, w),))
+        single = made.tensors(of_chain)
+        tensors = {name: value.expand(n_restarts, *value.shape[1:]) for name, value in single.items()}
+        trace = functional_call(_Asked(own), tensors, (lambda m, z=z, w=weight: _trace(m, batch, z, w),))
         if strange := _strange_site(own, trace):
             raise _other(strange)
-        of_prior = functional_call(asked, tensors, (lambda m, w=weight: _log_weights(m.prior, w),))[restart]
+        of_prior = functional_call(
+            _Asked(made.model), single, (lambda m, w=weight[:1]: _log_weights(m.prior, w),)
+        )
         of_model.append({name: trace[name][restart] for name in ("W", "z", "x")})
         wanted.append({"W": of_prior, "z": logs["z"][c][: len(batch)], "x": logs["x"][c][: len(batch)]})
     sayings = {
