@@ -1,6 +1,6 @@
 r"""programs: chains over programs that users write, against special chains and their own truths.
 
-`same`: a `SparseDecoder` as a program (`decoder_program`), sampled by the engine, and by the package's
+`same`: a `SparseDecoder` as a program (`model_program`), sampled by the engine, and by the package's
 special chains, two seeds of either. `mean`, `max` of the differences between their mean probabilities;
 `mc_error` the root mean square difference between two seeds, of the engine and of the special chains
 (`mc_error_special`). `cost`: CPU seconds to the same Monte Carlo variance, engine by special chains.
@@ -34,10 +34,11 @@ from pyro_sparse.calibrate.programs import program_experiment
 from pyro_sparse.calibrate.scores import ece, ece_when_calibrated
 from pyro_sparse.graphs.chain_groups import pool_chains
 from pyro_sparse.graphs.selection import bayesian_fdr, edge_verdicts
-from pyro_sparse.inference.edges.program.ready import decoder_program
+from pyro_sparse.inference.edges.program.model_program import model_program
 from pyro_sparse.inference.edges.program.sampler import run_program
 from pyro_sparse.inference.program.recorded import RecordedDensity
 from pyro_sparse.inference.program.result import REACH
+from pyro_sparse.inference.training.restarts import pick
 
 Array = NDArray[np.float64]
 
@@ -156,7 +157,7 @@ def same(name: str, seed: int, quick: bool) -> Row:
 
 def _engine(fit: Any, reference: Array, seed: int, quick: bool) -> tuple[Array, float]:
     """Probabilities in the order of factors of `reference`, and CPU seconds of recording."""
-    model = decoder_program(fit.model)
+    model = model_program(pick(fit.model, [fit.best]), fit.table).program
     data = ps.Data(np.asarray(fit.table.x, dtype=float))
     density = RecordedDensity(model, data, 4, seed=seed)
     torch.manual_seed(seed)

@@ -28,7 +28,7 @@ from .pages.of_table import report
 from .posterior.draws import graph_draws
 from .posterior.salience import salient_edges
 from .posterior.tables import edge_prob, summary
-from .programs import Data, DataView, Program, edges, factors, gates, sample
+from .programs import Data, DataView, Program, correlation, edges, factors, gates, sample
 
 __all__ = [
     "Data",
@@ -44,6 +44,7 @@ __all__ = [
     "datasets",
     "distributions",
     "edge_prob",
+    "correlation",
     "edges",
     "factors",
     "findings",

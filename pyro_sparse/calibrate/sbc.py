@@ -24,9 +24,12 @@ from tqdm import tqdm
 
 from .._utils.checks import check_whole
 from ..models import SparseDecoder
+from ..programs.data import Data
+from ..programs.program import Program
 from ._check import Array
 from .bands import ecdf_band
 from .decoders import experiment
+from .programs import program_experiment
 from .statistics import graph_statistics, value_statistics
 
 __all__ = ["SBC", "Statistic", "sbc"]
@@ -147,8 +150,8 @@ class SBC:
 
 
 def sbc(
-    simulate: Simulate | SparseDecoder,
-    infer: Infer | None = None,
+    simulate: Simulate | SparseDecoder | Program,
+    infer: Infer | Data | None = None,
     statistics: Mapping[str, Statistic] | None = None,
     *,
     n_data_sets: int = 200,
@@ -166,13 +169,14 @@ def sbc(
     simulate : callable
         ``simulate(rng) -> (truth, data)``: a truth from the prior and a data set made with it. The truth is
         an array of 0/1 edges, or a mapping with "edge" and whatever else is to be ranked ("weight" …), real
-        numbers. Or a `SparseDecoder`, to be simulated from its prior and fitted (`experiment`).
+        numbers. Or a `SparseDecoder`, to be simulated from its prior and fitted (`experiment`); or a
+        `Program`, whose tables are sampled in one pass (`program_experiment`).
     infer : callable
         ``infer(data, rng) -> draws``: the same keys and shapes with one leading axis of at least `num_draws`
         joint draws; keys that the truth lacks are not looked at. Of more, `num_draws` evenly spaced ones are
         kept. They must be (nearly) independent: thinning a chain until they are is the caller's job, and
         a chain too short for it fails here. Draws of a `RowPosterior` pass as
-        ``posterior.draws(63, seed)._asdict()``.
+        ``posterior.draws(63, seed)._asdict()``. With a `Program` the `Data` whose rows and features it reads.
     statistics : mapping of str to callable, optional
         ``f(truth, data) -> number``, called with the truth and with one draw at a time, in the form that
         `simulate` gives. They are added to those of the graph, "edges", "log score", "same parent", "largest
@@ -192,7 +196,8 @@ def sbc(
     progress : bool
         Show a progress bar.
     **of_model
-        With a model: arguments of `experiment` (``n_rows``, ``sweeps``, settings of the fit).
+        With a model: arguments of `experiment` (``n_rows``, ``sweeps``, settings of the fit), or of
+        `program_experiment` (``sweeps``, ``warm_up``, ``chains``).
 
     Returns
     -------
@@ -233,6 +238,9 @@ def sbc(
     """
     check_whole(1, n_data_sets=n_data_sets, num_draws=num_draws)
     check_whole(0, columns=columns, seed=seed)
+    if isinstance(simulate, Program):
+        columns = 0  # factors are matched to the truth, and counts of matched ones would be too good
+        of_model = {"n_data_sets": n_data_sets, "seed": seed, "progress": progress, **of_model}
     simulate, infer = _both(simulate, infer, num_draws, of_model)
     names: tuple[str, ...] = ()
     ranks: list[Array] = []
@@ -273,9 +281,18 @@ def _points(num_draws: int) -> Array:
 
 
 def _both(
-    simulate: Simulate | SparseDecoder, infer: Infer | None, num_draws: int, of_model: Mapping[str, Any]
+    simulate: Simulate | SparseDecoder | Program,
+    infer: Infer | Data | None,
+    num_draws: int,
+    of_model: Mapping[str, Any],
 ) -> tuple[Simulate, Infer]:
     """The two functions, made from the model if one was given."""
+    if isinstance(simulate, Program):
+        if not isinstance(infer, Data):
+            raise TypeError(f"infer: a program wants its Data here, got {type(infer).__name__}")
+        return _of_program(simulate, infer, num_draws, **of_model)
+    if isinstance(infer, Data):
+        raise TypeError("infer: Data go with a Program; got another kind of simulation")
     if isinstance(simulate, SparseDecoder):
         if infer is not None:
             raise TypeError("infer: a model brings its own; leave it out, or pass simulate and infer")
@@ -284,6 +301,26 @@ def _both(
         raise TypeError("infer: want a function infer(data, rng) beside simulate, got none")
     if of_model:
         raise TypeError(f"{next(iter(of_model))}: only with a model; leave it out")
+    return simulate, infer
+
+
+def _of_program(
+    model: Program, data: Data, num_draws: int, n_data_sets: int, **settings: Any
+) -> tuple[Simulate, Infer]:
+    """Truths of a program in their order, and the draws of each."""
+    sampled = program_experiment(model, data, n_data_sets, num_draws=num_draws, **settings)
+    numbers = iter(range(n_data_sets))
+    latent = set(sampled.draws[0]) - {"edge", "weight"}
+
+    def simulate(rng: np.random.Generator) -> tuple[Drawn, Any]:
+        number = next(numbers)
+        table = sampled.tables[number]
+        sites = {name: value for name, value in table.sites.items() if name in latent}
+        return {"edge": table.edge.astype(int), "weight": table.weight, **sites}, number
+
+    def infer(number: Any, rng: np.random.Generator) -> Drawn:
+        return sampled.draws[number]
+
     return simulate, infer
 
 

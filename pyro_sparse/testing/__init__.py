@@ -5,5 +5,6 @@ from __future__ import annotations
 from .likelihood import LikelihoodTestCase
 from .outcomes import outcome
 from .prior import PriorTestCase
+from .program import ProgramTestCase
 
-__all__ = ["LikelihoodTestCase", "PriorTestCase", "outcome"]
+__all__ = ["LikelihoodTestCase", "PriorTestCase", "ProgramTestCase", "outcome"]

@@ -12,9 +12,10 @@ from scipy.special import expit
 from scipy.stats import norm
 
 import pyro_sparse as ps
-from pyro_sparse.inference.edges.program.ready import decoder_program
+from pyro_sparse.inference.edges.program.model_program import model_program
 from pyro_sparse.inference.edges.program.sampler import run_program
 from pyro_sparse.inference.program.recorded import RecordedDensity
+from pyro_sparse.inference.training.restarts import pick
 from tests._programs import linear
 from tests.inference.program.test_fit import WEIGHT, simulated
 
@@ -119,7 +120,8 @@ def test_edges_are_those_of_the_special_chains(kind):
     special = fit.edge_posterior("mcmc", sweeps=3000, tolerance=0.0)
     reference = special["edge_posterior"]["weight"].transpose("feature", "factor").to_numpy()
     data = ps.Data(np.asarray(fit.table.x, dtype=float))
-    density = RecordedDensity(decoder_program(fit.model), data, 4)
+    program = model_program(pick(fit.model, [fit.best]), fit.table).program
+    density = RecordedDensity(program, data, 4)
     draws = run_program(density, density.start, "W", pivot=reference, sweeps=1500, warm_up=300, num_draws=50)
     level = draws.log_marginal.mean(1)
     kept = level > level.max() - 15
