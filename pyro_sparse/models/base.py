@@ -33,6 +33,8 @@ __all__ = ["CORRELATION_PRIOR", "EdgeSet", "FactorModel", "Model"]
 # .029, .11 to .15; a ladder of concentrations up to 100 .022, .14 to .35.
 CORRELATION_PRIOR = LKJ(2.0)
 
+_DIMS = 3  # of factors: restart, row, factor
+
 
 @dataclass(frozen=True)
 class EdgeSet:
@@ -267,8 +269,14 @@ class FactorModel(Model):
             pyro.sample(name, dist.Delta(value).to_event(1))
 
     def decode(self, z: Tensor, weights: Tensor | None) -> Tensor:
-        """Linear predictor (restart, row, feature) of factors (restart, row, factor)."""
-        return self.decoder(z, weights)
+        """Linear predictor (restart, row, feature) of factors (restart, row, factor).
+
+        Pyro's vectorised particles stand to the left of the restarts.
+        """
+        if z.dim() > _DIMS:
+            return torch.vmap(self.decode, in_dims=(0, None if weights is None else 0))(z, weights)
+        predictor: Tensor = self.decoder(z, weights)
+        return predictor
 
     def observation(self, z: Tensor, weights: Tensor | None, batch: Batch) -> dist.Distribution:
         """Distribution of the rows' seen cells given their factors: the likelihood of what `decode` says."""

@@ -10,6 +10,7 @@ of single edges are beliefs about them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -247,9 +248,10 @@ class SparseDecoder(FactorModel):
 
     def global_sites(self) -> Tensor:
         super().global_sites()
-        return self.prior().reshape(
-            self.prior.shape
-        )  # `Predictive` puts dimensions of one before the restart
+        weights = self.prior()
+        # `Predictive` puts dimensions of one before the restart, a plate of particles one of their number.
+        particles = weights.shape[:1] if weights.numel() > math.prod(self.prior.shape) else ()
+        return weights.reshape(*particles, *self.prior.shape)
 
     def global_guide(self) -> None:
         super().global_guide()
@@ -286,7 +288,8 @@ class SparseDecoder(FactorModel):
         """
         least = CHUNKED_FROM if z.device.type == "cpu" else CHUNKED_THERE
         large = z[..., 0].numel() * self.n_features * self.hidden >= share * least
-        return self.chunked and large and keeps(self.decoder, "masked decoder network")
+        plain = z.dim() > 3  # Pyro's vectorised particles
+        return self.chunked and large and not plain and keeps(self.decoder, "masked decoder network")
 
     @torch.no_grad()
     def closed_form(self, n_rows: int) -> list[int]:
