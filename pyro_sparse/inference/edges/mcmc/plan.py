@@ -118,6 +118,20 @@ def is_exact(fit: Fit) -> bool:
 
 
 def table_of(fit: Fit, X: TableLike | None, per_row: Mapping[str, VectorLike] | None) -> Table:
+    """The table that chains read: the fit's own, or X in the fit's units.
+
+    Parameters
+    ----------
+    fit : Fit
+    X : array_like (row, feature), optional
+    per_row : mapping of str to array_like (row,), optional
+        Of the rows of X.
+
+    Raises
+    ------
+    ValueError
+        A loaded fit without X; too few rows; rows without a cell.
+    """
     if X is not None:
         table = read_table(X, per_row or {}, likelihood=fit.model.likelihood, like=fit.table)
         check_number(len(table.x))
