@@ -432,7 +432,7 @@ class Fit(FitResult):
 
     def edge_posterior(
         self,
-        method: Literal["auto", "mcmc", "jacobian", "score"] = "auto",
+        method: Literal["auto", "mcmc", "program", "jacobian", "score"] = "auto",
         num_draws: int = 500,
         seed: int = 0,
         **options: object,

@@ -141,7 +141,7 @@ def _recorded(
         raise OtherProgram(f'model: no chains can sample it: {why}; ask for method="score"') from error
     try:
         made = model_program(model, table, prior)
-        density = RecordedDensity(made.program, data, chains, seed=seed, device=str(fit.model.weights.device))
+        density = RecordedDensity(made.program, data, chains, seed=seed)
     except (TypeError, ValueError) as error:
         why = (
             str(error).removeprefix("program: ").removeprefix("fails on these data: ").removeprefix("model: ")
@@ -168,15 +168,14 @@ def _starts(
     model = pick(fit.model, restarts)
     batch = table.batch(model.factor_cov.device, model.factor_cov.dtype)
     with torch.enable_grad():
-        z = refine(model, batch).mean.detach().double()
+        z = refine(model, batch).mean.detach().cpu().double()
+    model = model.cpu()
     weight = model.weights.detach().double()
     covs = model.factor_cov.double().clone()
     for c in np.flatnonzero(turned):
-        axes = torch.linalg.qr(torch.randn(weight.shape[-1], weight.shape[-1], dtype=weight.dtype))[0].to(
-            weight
-        )
+        axes = torch.linalg.qr(torch.randn_like(covs[c]))[0]
         weight[c], z[c] = weight[c] @ axes, z[c] @ axes
-        covs[c] = torch.eye(len(axes)).to(covs)
+        covs[c] = torch.eye(len(axes), dtype=covs.dtype)
     weight = weight + _NEAR_ZERO * torch.randn_like(weight) * model.permitted
     values: dict[str, Tensor] = {
         "W": weight, "z": z, "eta": model.prior.eta[..., 0, :].clamp(_LEAST_RATE, 1 - _LEAST_RATE),

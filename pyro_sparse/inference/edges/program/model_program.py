@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelProgram", "model_program", "refuse_other_density"]
 
-_LAYERS = ("first", "trunk.weight", "trunk.bias", "slope", "head", "intercept")  # of the package's decoders
 # What a prior may write anew so that its rates are no draws from Beta distributions any more.
 _OF_RATES = frozenset({"log_hyper", "update"})
 _ROWS = 4  # of the table, at which densities are compared: a program says the same of every row
@@ -76,7 +75,7 @@ class ModelProgram:
     Attributes
     ----------
     model : SparseDecoder
-        One restart of it, in double precision.
+        One restart of it, in double precision, on the processor.
     program : Program
     stands_for : dict of str to str
         Of each site that a parameter or buffer of the model is drawn at, the name of that tensor.
@@ -144,14 +143,14 @@ def model_program(model: SparseDecoder, table: Table, prior: DecoderPrior | None
     if _learns_cov(model) and len(concentrations) > 1:
         raise ValueError("model: its correlations have a mixture of LKJ priors; take one of them")
     parameters = LikelihoodParameters(model.likelihood)
-    model = copy.deepcopy(model).double().eval().requires_grad_(False)
+    model = copy.deepcopy(model).cpu().double().eval().requires_grad_(False)
     model.chunked = model.compiled = False
     weight_prior = cast("SpikeSlabPrior", model.prior)
     weight_prior.anneal(1.0)
     asked = _Asked(model)
     layers = _layers_of(model, table, DecoderPrior() if prior is None else prior)
     rates_known = _rates_known(weight_prior)
-    batch = table.batch(model.factor_cov.device, torch.float64)
+    batch = table.batch("cpu", torch.float64)
     permitted, must = model.permitted, model.must
     constraints = (
         {} if bool(permitted.all()) and not bool(must.any()) else {"permitted": permitted, "required": must}
@@ -183,6 +182,7 @@ def model_program(model: SparseDecoder, table: Table, prior: DecoderPrior | None
             drawn[f"model.likelihood.{name}"] = _drawn_parameter(d, asked, name, quantity)
         if learns_cov:
             root = correlation("correlation", d.factors, concentrations[0])
+            drawn["model.factor_cov"] = (root @ root.mT).unsqueeze(0)
             factor_prior = dist.MultivariateNormal(torch.zeros(d.n_factors), scale_tril=root)
         else:
             factor_prior = OfRestart(functional_call(asked, drawn, (lambda m: m.factor_prior(),)))
@@ -373,9 +373,9 @@ def refuse_other_density(
     """
     values, logs = density.values(density.start), density.logs(density.start)
     few = table.rows(np.arange(min(_ROWS, len(table.x))))
-    own = copy.deepcopy(model).double().eval()
+    own = copy.deepcopy(model).cpu().double().eval()
     own.prior.anneal(1.0)
-    batch = few.batch(own.factor_cov.device, torch.float64).whole()
+    batch = few.batch("cpu", torch.float64).whole()
     n_restarts = own.n_restarts
     wanted: list[dict[str, Tensor]] = []
     of_model: list[dict[str, Tensor]] = []
