@@ -100,14 +100,13 @@ def edge_posterior(
         if unknown := sorted(set(options) - set(allowed)):
             raise TypeError(f"{unknown[0]}: no method has such an option; want some of {allowed}")
         name, why = _choice(fit, cast("TableLike | None", options.get("X")))
-        candidates = _INSTEAD[_INSTEAD.index(name) :] if name in _INSTEAD else [name]
-        reasons: list[str] = []
-        for candidate in candidates:
-            reason = reasons[0] + (_BY_ENGINE if candidate == "program" else "") if reasons else why
+        for candidate in _INSTEAD[_INSTEAD.index(name) :] if name in _INSTEAD else [name]:
             try:
-                return _chosen(fit, candidate, reason, num_draws, seed, options)
+                return _chosen(fit, candidate, why, num_draws, seed, options)
             except OtherProgram as error:  # only a look at the densities themselves shows it
-                reasons.append(str(error).removeprefix("model: ").split("; ask for")[0])
+                shown = str(error).removeprefix("model: ").split("; ask for")[0]
+                lack = why.removesuffix(_BY_ENGINE)
+                why = shown + _BY_ENGINE if candidate == "mcmc" else f"{lack}, and the engine cannot: {shown}"
     if method not in METHODS:
         raise ValueError(f"method: want one of {['auto', *METHODS]}, got {method!r}")
     check_options(method, options, options_of(METHODS[method]))
@@ -144,11 +143,12 @@ def _choice(fit: Fit, X: TableLike | None) -> tuple[str, str]:
             "jacobian",
             "a DependencyVAE has no prior on weights; its slopes say what depends on what",
         )
+    why = _lack_of_chains(fit)
+    if why and (lacks_for_engine(fit.model) or isinstance(fit.table, LargeTable)):
+        return "score", why
     has_data = X is not None or len(fit.table.x) > 0
-    if why := _lack_of_chains(fit):
-        if lacks_for_engine(fit.model) or isinstance(fit.table, LargeTable) or not has_data:
-            return "score", why
-        return "program", why + _BY_ENGINE
+    if why:
+        return ("program", why + _BY_ENGINE) if has_data else ("score", why)
     if isinstance(fit.table, LargeTable) and (cost := gigabytes(fit)) > MOST_GB:
         return "score", (
             f"Markov chains over {fit.model.n_features} features would take some {cost:.0f} GB; for "

@@ -116,7 +116,7 @@ def test_num_draws_must_be_a_positive_whole_number(draws):
 
 
 def test_unknown_method():
-    known = r"\['auto', 'mcmc', 'score', 'jacobian'\]"
+    known = r"\['auto', 'mcmc', 'program', 'score', 'jacobian'\]"
     with pytest.raises(ValueError, match=rf"method: want one of {known}, got 'magic'"):
         edge_posterior(fake_fit(), "magic")
 

@@ -140,14 +140,14 @@ def lacks_for_engine(model: FactorModel) -> list[str]:
     list of str
         Each the end of a sentence; empty if the engine may try.
     """
-    prior, likelihood = getattr(model, "prior", None), model.likelihood
+    prior = getattr(model, "prior", None)
     if not isinstance(prior, SpikeSlabPrior):
         name = "no prior" if prior is None else type(prior).__name__
         return [f"a model with {name} has no probabilities of edges, for its weights have no spike and slab"]
     asked: list[tuple[nn.Module, str, frozenset[str]]] = [
         (model, "masked decoder", _ASKED_OF_MODEL),
         (prior, "spike and slab", _ASKED_OF_PRIOR),
-        (likelihood, "cells", _ASKED_OF_LIKELIHOOD),
+        (model.likelihood, "cells", _ASKED_OF_LIKELIHOOD),
     ]
     reasons = []
     for thing, kind, names in asked:

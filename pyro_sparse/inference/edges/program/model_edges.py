@@ -139,6 +139,8 @@ def _recorded(
     except (KeyError, RuntimeError) as error:
         why = f"{type(fit.model).__name__}, made anew from its arguments, has other tensors than the fit's"
         raise OtherProgram(f'model: no chains can sample it: {why}; ask for method="score"') from error
+    except ValueError as error:  # of a prior or a likelihood that is checked when it is set up
+        raise OtherProgram(f'model: no chains can sample it: {error}; ask for method="score"') from error
     try:
         made = model_program(model, table, prior)
         density = RecordedDensity(made.program, data, chains, seed=seed)

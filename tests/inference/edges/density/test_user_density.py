@@ -304,9 +304,12 @@ def test_what_chains_cannot_take_is_said(prior, message):
 
 @pytest.mark.usefixtures("hurried")
 def test_learned_parameters_are_not_drawn():
-    found = fitted(Learned(student(1.0), student(0.1))).edge_posterior()
-    assert found.attrs["edge_method"] == "score" and found.attrs["is_score"] == 1
+    fit = fitted(Learned(student(1.0), student(0.1)))
+    found = fit.edge_posterior(sweeps=14, warm_up=3, num_draws=5)
+    assert found.attrs["edge_method"] == "program" and found.attrs["is_score"] == 0
     assert "Learned learns parameters (nn.Parameter)" in found.attrs["chosen_because"]
+    name = next(name for name, _ in fit.model.prior.named_parameters())
+    assert f"The chains take prior.{name} as the fit left it" in found.attrs["verdict"]
 
 
 @pytest.mark.slow
