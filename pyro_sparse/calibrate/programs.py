@@ -21,7 +21,7 @@ from .._utils.checks import check_whole
 from .._utils.torch_state import default_dtype, undisturbed
 from ..graphs.alignment import SAME_FACTOR, match_columns, similarity
 from ..graphs.chain_groups import pool_chains
-from ..inference.edges.program.findings import IN_USE, steadiness
+from ..inference.edges.program.findings import loose_factors
 from ..inference.edges.program.sampler import ProgramDraws, run_program
 from ..inference.program.layout import Layout, read_layout
 from ..inference.program.recorded import RecordedDensity
@@ -253,8 +253,7 @@ def _compared(
         by_table.append({name: value.reshape(-1, *value.shape[2:]) for name, value in pooled.items()})
         right.append(_has_axes(draws.weight[kept].mean((0, 1)), table) if layout.has_axes else True)
         apart = np.ptp(draws.prob[kept], axis=0).max() > 0.25 if len(kept) > 1 else False
-        steady = steadiness(by_table[-1]["weight"])[probability[-1].sum(0) >= IN_USE]
-        loose = layout.has_axes and bool((steady < SAME_FACTOR).any())
+        loose = layout.has_axes and bool(loose_factors(by_table[-1]["weight"], probability[-1]))
         flagged.append(apart or loose or pool.n_graphs > 1)
     return ProgramExperiment(tables, np.stack(probability), by_table, np.array(right), np.array(flagged))
 

@@ -188,7 +188,7 @@ def sbc(
         L. Numbers such as 63 make rank histograms easy to bin. With a model each of its chains gives so many.
     columns : int
         How many of the first columns (last axis) are counted one by one; 0 where columns have no lasting
-        name, unless `infer` matches them.
+        name, unless `infer` matches them. Of a `Program` none is.
     prob : float
         Probability in (0, 1) that right draws pass.
     seed : int
@@ -289,10 +289,14 @@ def _both(
     """The two functions, made from the model if one was given."""
     if isinstance(simulate, Program):
         if not isinstance(infer, Data):
-            raise TypeError(f"infer: a program wants its Data here, got {type(infer).__name__}")
+            raise TypeError(
+                f"infer: want the Data that the program reads, got {type(infer).__name__}; sbc(model, data)"
+            )
         return _of_program(simulate, infer, num_draws, **of_model)
     if isinstance(infer, Data):
-        raise TypeError("infer: Data go with a Program; got another kind of simulation")
+        raise TypeError(
+            f"simulate: want a Program beside Data, got {type(simulate).__name__}; sbc(model, data)"
+        )
     if isinstance(simulate, SparseDecoder):
         if infer is not None:
             raise TypeError("infer: a model brings its own; leave it out, or pass simulate and infer")

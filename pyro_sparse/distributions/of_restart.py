@@ -18,6 +18,8 @@ class OfRestart(dist.TorchDistribution):
     Parameters
     ----------
     base : Distribution
+    batch_shape : torch.Size, optional
+        To which the base is broadcast; default its own without the first dimension.
 
     Examples
     --------

@@ -111,7 +111,7 @@ def test_methods_that_are_missing_are_asked_for():
         ProgramTestCase().make()
     with pytest.raises(NotImplementedError, match="must define data"):
         ProgramTestCase().data()
-    with pytest.raises(TypeError, match="infer: a program wants its Data here"):
+    with pytest.raises(TypeError, match="infer: want the Data that the program reads, got NoneType"):
         ps.calibrate.sbc(Wrong().make())
-    with pytest.raises(TypeError, match="Data go with a Program"):
+    with pytest.raises(TypeError, match="simulate: want a Program beside Data, got function"):
         ps.calibrate.sbc(lambda rng: None, Wrong().data())

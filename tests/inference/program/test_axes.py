@@ -258,8 +258,8 @@ def test_draws_of_posteriors_stay_such(mean):
 CONCENTRATION = 2.0
 
 
-def correlated(d):
-    """Three factors and their correlation; cells as any other."""
+def correlated(d, mean=lambda z, W: z @ W.mT):
+    """Factors and their correlation; cells as any other."""
     root = correlation("root", d.factors, CONCENTRATION)
     with d.features:
         slab, spike = dist.Normal(0.0, SLAB), dist.Normal(0.0, SPIKE)
@@ -267,7 +267,7 @@ def correlated(d):
     with d.rows:
         z = factors("z", dist.MultivariateNormal(torch.zeros(d.n_factors), scale_tril=root))
     with d.rows, d.features:
-        pyro.sample("x", dist.Normal(z @ W.mT, 1.0).mask(d.seen), obs=d.x)
+        pyro.sample("x", dist.Normal(mean(z, W), 1.0).mask(d.seen), obs=d.x)
 
 
 def test_moves_of_correlated_factors_leave_predictor_and_factors_density_alone():
@@ -325,19 +325,8 @@ def test_the_density_of_a_root_is_that_of_its_matrix():
 
 def test_oblique_steps_keep_the_prior_of_correlations():
     """Chains of those alone, from draws of the prior of a program whose cells say nothing."""
-
-    def program(d):
-        root = correlation("root", d.factors, CONCENTRATION)
-        with d.features:
-            slab, spike = dist.Normal(0.0, SLAB), dist.Normal(0.0, SPIKE)
-            W = edges("W", log_odds=ODDS, slab=slab, spike=spike, to=d.factors)
-        with d.rows:
-            z = factors("z", dist.MultivariateNormal(torch.zeros(d.n_factors), scale_tril=root))
-        with d.rows, d.features:
-            pyro.sample("x", dist.Normal(nothing(z, W), 1.0).mask(d.seen), obs=d.x)
-
     chains = 1500
-    sampler, density = sampler_of(program, 2, chains=chains)
+    sampler, density = sampler_of(functools.partial(correlated, mean=nothing), 2, chains=chains)
     u = density.start
     torch.manual_seed(2)
     sampler.oblique_step = 0.3

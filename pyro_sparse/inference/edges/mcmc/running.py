@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from .decoder import DecoderChains
     from .linear import LinearChains, LinearState
 
-__all__ = ["LEAST_KEPT", "run_chains"]
+__all__ = ["LEAST_KEPT", "run_chains", "say_how_long"]
 
 Array = NDArray[np.float64]
 LEAST_KEPT = 10  # sweeps after the warm-up; below 30 the verdict calls them too few (diagnostics.py)
+_LONG = 300.0  # seconds in all, from which chains say beforehand how long they may take
 _TIMED = 3  # sweeps after the first, by which the warm-up is judged
 _LEAP_EVERY = 10  # sweeps of the warm-up, where scales are learned: step by step they may stay stuck
 _FRAMED = 50  # sweeps of the warm-up that say what factors are which the fit left empty
@@ -156,3 +157,24 @@ class _Budget:
 
 def _rounded(seconds: float) -> str:
     return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}"
+
+
+def say_how_long(
+    seconds: float, rows: int, sweeps: int, remedy: str = "time_budget or max_rows shortens them"
+) -> None:
+    """Before they begin, or after the first sweeps, of chains that may take minutes.
+
+    Parameters
+    ----------
+    seconds : float
+        That all of them may take.
+    rows, sweeps : int
+    remedy : str
+    """
+    if seconds > _LONG:
+        warnings.warn(
+            f"edge_posterior: {sweeps} sweeps over {rows:,} rows may take some {seconds / 60:.0f} minutes of "
+            f"one processor; {remedy}, progress=True shows how far they are",
+            RuntimeWarning,
+            stacklevel=6,
+        )

@@ -54,7 +54,7 @@ from .plan import (
     seconds_of,
     table_of,
 )
-from .running import LEAST_KEPT, run_chains
+from .running import LEAST_KEPT, run_chains, say_how_long
 from .simulate import draw_decoder
 
 if TYPE_CHECKING:
@@ -66,16 +66,13 @@ __all__ = ["ChainSummary", "DecoderPrior", "chains_of", "draw_decoder", "mcmc_ed
 Array = NDArray[np.float64]
 
 _SMALL = 0.35  # seconds of a sweep of four chains, up to which there are four
-_LONG = 300.0  # seconds in all, from which chains say beforehand how long they may take
+_WIDE = 3000  # weights from which a sweep takes a fiftieth of a second, and their edges need fewer
 # In all, warm-up, of them with all edges held in: more where a sweep costs little. Of MLP decoders 240 in
 # place of 400 more than doubled the squared error (NOTEBOOK.md).
-_WIDE = 3000  # weights from which a sweep takes a fiftieth of a second, and their edges need fewer
 _SWEEPS = {"exact": (1500, 400, 50), "wide": (500, 150, 40), "small": (400, 120, 40), "large": (200, 60, 25)}
 # Nats below the best chain at which one is left out that holds another graph, where evidence is known too
 # roughly to weigh graphs by; of each factor value.
 _REACH, _REACH_EACH = 15.0, 0.05
-# Of the edges' own variance: what an end before the last sweep may add to it. Of a table whose chains ended
-# after 40 sweeps of 280 the Brier score was .0608, after all .0604 (NOTEBOOK.md).
 # What an edge of a questionnaire is: 25 of 25 items of simulated ones and of bfi on their factor, none beside
 # it, where cross-loadings have a standard deviation of .05 to .1 (N 300 and 2,800).
 PRACTICAL = MixtureDensity(False, 0.5, 0.07)
@@ -83,6 +80,8 @@ _PRACTICAL_MEANS = (
     "An edge is a standardised loading that cross-loadings of standard deviation 0.07 do not explain "
     "(edge='practical': N(0, 0.5²) against N(0, 0.07²))."
 )
+# Of the edges' own variance: what an end before the last sweep may add to it. Of a table whose chains ended
+# after 40 sweeps of 280 the Brier score was .0608, after all .0604 (NOTEBOOK.md).
 _ENOUGH = 0.003
 
 
@@ -218,7 +217,7 @@ def mcmc_edges(
         table = table.rows(np.sort(np.random.default_rng(seed).permutation(len(table.x))[:limit]))
     check_program(fit, table)
     if not exact and time_budget is None:
-        _say_how_long(seconds_of(fit, len(restarts)) * len(table.x) * all_sweeps, len(table.x), all_sweeps)
+        say_how_long(seconds_of(fit, len(restarts)) * len(table.x) * all_sweeps, len(table.x), all_sweeps)
     options = {} if exact else {"candidates": candidates}
     prior = DecoderPrior() if decoder_prior is None else decoder_prior
     if learn_scales:
@@ -317,17 +316,6 @@ def _pooled(fit: Fit, chains: ChainSummary, exact: bool, n_rows: int) -> ChainPo
     level = chains.log_joint[:, chains.log_joint.shape[1] // 2 :].mean(1)
     reach = max(_REACH, _REACH_EACH * n_rows * fit.model.n_factors)
     return pool_chains(chains.prob, chains.prob_error, level, None, reach)
-
-
-def _say_how_long(seconds: float, rows: int, sweeps: int) -> None:
-    """Before they begin, of chains that may take minutes."""
-    if seconds > _LONG:
-        warnings.warn(
-            f"edge_posterior: {sweeps} sweeps over {rows:,} rows may take some {seconds / 60:.0f} minutes of "
-            "one processor; time_budget or max_rows shortens them, progress=True shows how far they are",
-            RuntimeWarning,
-            stacklevel=6,
-        )
 
 
 def _check(

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from ...table.result import Fit
     from .sampler import ProgramDraws
 
-__all__ = ["IN_USE", "came_back", "chain_findings", "steadiness"]
+__all__ = ["came_back", "chain_findings", "loose_factors"]
 
 Array = NDArray[np.float64]
 
 _LEAST_SWEEPS = 30  # after the warm-up, for chains that agree to mean something
-IN_USE = 0.5  # expected edges, from which a factor's axis is looked at
+_IN_USE = 0.5  # expected edges, from which a factor's axis is looked at
 _LOW_ACCEPTANCE = 0.15  # of a block, below which its draws hardly move
 _APART = 1.5  # R-hat from which chains' means of a number lie further apart than its draws within a chain
 
 
 def chain_findings(
-    fit: Fit | ProgramFit, draws: ProgramDraws, pool: ChainPool, gap: Array, wanted: int
+    fit: Fit | ProgramFit, draws: ProgramDraws, pool: ChainPool, gap: Array, wanted: int, has_axes: bool
 ) -> list[Finding]:
     """What the chains file against their own numbers.
 
@@ -44,6 +44,8 @@ def chain_findings(
         Between the chains kept.
     wanted : int
         Sweeps after the warm-up.
+    has_axes : bool
+        Whether nothing but the data says which direction a factor has.
     """
     features, factors, done = fit.feature_names, fit.factor_names, draws.sweeps
     findings = [Finding("chains", sentence, source="chains") for sentence in left_out(pool)]
@@ -68,7 +70,7 @@ def chain_findings(
     for k, (message, remedy) in disputed_columns(within, features, names, int(pool.keep.sum())).items():
         edges = tuple((features[j], factors[k]) for j in np.flatnonzero(flagged[:, k]))
         findings.append(Finding("chains", message, remedy, "doubt", "chains", edges=edges))
-    findings += _loose(fit, draws, pool)
+    findings += _open_axes(fit, draws, pool) if has_axes else []
     findings += _apart(draws, pool)
     slow = [
         f"{name} ({how})"
@@ -102,35 +104,34 @@ def came_back(fit: Fit | ProgramFit, draws: ProgramDraws, pool: ChainPool, began
     return names
 
 
-def steadiness(weight: Array) -> Array:
-    """Median congruence of draws of each factor's weights with their mean, (factor,): 1 of a certain axis.
+def loose_factors(weight: Array, probability: Array) -> dict[int, float]:
+    """Factors in use whose draws have no axis in common, and the median congruence of these with their mean.
 
     Parameters
     ----------
     weight : ndarray (draw, feature, factor)
+    probability : ndarray (feature, factor)
+        Of edges.
     """
     mean = weight.mean(0)
     size = np.linalg.norm(weight, axis=1) * np.linalg.norm(mean, axis=0)
-    congruence: Array = np.median((weight * mean).sum(1) / np.where(size > 0, size, 1.0), axis=0)
-    return congruence
+    congruence = np.median((weight * mean).sum(1) / np.where(size > 0, size, 1.0), axis=0)
+    loose = (congruence < SAME_FACTOR) & (probability.sum(0) >= _IN_USE)
+    return {int(k): float(congruence[k]) for k in np.flatnonzero(loose)}
 
 
-def _loose(fit: Fit | ProgramFit, draws: ProgramDraws, pool: ChainPool) -> list[Finding]:
-    """Factors in use whose draws have no axis in common: edges are unsure, mean weights of no axis."""
+def _open_axes(fit: Fit | ProgramFit, draws: ProgramDraws, pool: ChainPool) -> list[Finding]:
+    """Where edges are unsure because a factor's axis is, and mean weights are of no axis."""
     weight = draws.weight[pool.keep].astype(float).reshape(-1, *draws.weight.shape[2:])
-    in_use = draws.prob[pool.keep].mean(0).sum(0) >= IN_USE
     findings = []
-    for k, congruence in enumerate(steadiness(weight)):
-        if in_use[k] and congruence < SAME_FACTOR:
-            name = fit.factor_names[k]
-            message = (
-                f"The data leave the axis of {name} open: half of its draws have a congruence below "
-                f"{congruence:.2f} with their mean, so that its mean weights are those of no axis"
-            )
-            remedy = "read its probabilities and not its weights; more rows or an anchor would settle it"
-            findings.append(
-                Finding("axes", message, remedy, source="chains", factors=(name,), size=congruence)
-            )
+    for k, congruence in loose_factors(weight, draws.prob[pool.keep].mean(0)).items():
+        name = fit.factor_names[k]
+        message = (
+            f"The data leave the axis of {name} open: half of its draws have a congruence below "
+            f"{congruence:.2f} with their mean, so that its mean weights are those of no axis"
+        )
+        remedy = "read its probabilities and not its weights; more rows or an anchor would settle it"
+        findings.append(Finding("axes", message, remedy, source="chains", factors=(name,), size=congruence))
     return findings
 
 

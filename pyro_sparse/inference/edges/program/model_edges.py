@@ -7,6 +7,7 @@ model than the caller's; for others it is the check of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -138,23 +139,24 @@ def _recorded(
         model = pick(fit.model, [fit.best])
     except (KeyError, RuntimeError) as error:
         why = f"{type(fit.model).__name__}, made anew from its arguments, has other tensors than the fit's"
-        raise OtherProgram(f'model: no chains can sample it: {why}; ask for method="score"') from error
+        raise _not_sampled(why) from error
     except ValueError as error:  # of a prior or a likelihood that is checked when it is set up
-        raise OtherProgram(f'model: no chains can sample it: {error}; ask for method="score"') from error
+        raise _not_sampled(str(error)) from error
     try:
         made = model_program(model, table, prior)
         density = RecordedDensity(made.program, data, chains, seed=seed)
     except (TypeError, ValueError) as error:
-        why = (
-            str(error).removeprefix("program: ").removeprefix("fails on these data: ").removeprefix("model: ")
-        )
-        raise OtherProgram(f'model: no chains can sample it: {why}; ask for method="score"') from error
+        raise _not_sampled(re.sub(r"^(program: |fails on these data: |model: )+", "", str(error))) from error
     try:
         refuse_other_density(made, fit.model, fit.best, table, density)
     except RuntimeError as error:
         why = f"its own program fails in double precision ({str(error).splitlines()[0]})"
-        raise OtherProgram(f'model: no chains can sample it: {why}; ask for method="score"') from error
+        raise _not_sampled(why) from error
     return made, density
+
+
+def _not_sampled(why: str) -> OtherProgram:
+    return OtherProgram(f'model: no chains can sample it: {why}; ask for method="score"')
 
 
 def _starts(
@@ -213,7 +215,7 @@ def _packed(
         mean: Array = np.average(values[keep], axis=0, weights=pool.weight[keep])
         return mean
 
-    findings = [*_held(made), *chain_findings(fit, draws, pool, gap, wanted)]
+    findings = [*_held(made), *chain_findings(fit, draws, pool, gap, wanted, is_free(fit))]
     plain = is_exact(fit) and not lacks_of_decoder(fit.model)
     squares = draws.weight.astype(float) ** 2
     shares = squares if plain else squares / np.maximum(squares.sum(-1, keepdims=True), 1e-300)

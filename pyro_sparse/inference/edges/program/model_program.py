@@ -273,8 +273,8 @@ def _layers_of(model: SparseDecoder, table: Table, prior: DecoderPrior) -> list[
 def _drawn_parameter(d: DataView, asked: _Asked, name: str, quantity: str) -> Tensor:
     """A parameter of the likelihood (1, 1, feature) or (1, 1, 1)."""
     likelihood = cast("Likelihood", asked.model.likelihood)
-    own = likelihood.get_parameter(name)
-    shape = own.shape
+    parameter = likelihood.get_parameter(name)
+    shape = parameter.shape
 
     def value(theta: Tensor) -> Tensor:
         tensors = {f"model.likelihood.{name}": theta.reshape(shape)}
@@ -287,8 +287,8 @@ def _drawn_parameter(d: DataView, asked: _Asked, name: str, quantity: str) -> Te
         answer: Tensor = density.log_prob(v.reshape(1, -1))
         return answer.reshape(v.shape)
 
-    pulled = PulledBack(log_prob, value, own.detach().reshape(-1))
-    if own.numel() == 1:
+    pulled = PulledBack(log_prob, value, parameter.detach().reshape(-1))
+    if parameter.numel() == 1:
         return sample(name, pulled.to_event(1)).reshape(shape)
     with d.features:
         return sample(name, pulled).reshape(shape)
@@ -373,20 +373,20 @@ def refuse_other_density(
     """
     values, logs = density.values(density.start), density.logs(density.start)
     few = table.rows(np.arange(min(_ROWS, len(table.x))))
-    own = copy.deepcopy(model).cpu().double().eval()
-    own.prior.anneal(1.0)
+    fitted = copy.deepcopy(model).cpu().double().eval()
+    fitted.prior.anneal(1.0)
     batch = few.batch("cpu", torch.float64).whole()
-    n_restarts = own.n_restarts
+    n_restarts = fitted.n_restarts
     wanted: list[dict[str, Tensor]] = []
     of_model: list[dict[str, Tensor]] = []
     for c in range(2):
         of_chain = {name: value[c] for name, value in values.items()}
-        weight = (of_chain["W"].reshape(own.permitted.shape) * own.permitted).expand(n_restarts, -1, -1)
+        weight = (of_chain["W"].reshape(fitted.permitted.shape) * fitted.permitted).expand(n_restarts, -1, -1)
         z = of_chain["z"][: len(batch)].reshape(1, len(batch), -1).expand(n_restarts, -1, -1)
         single = made.tensors(of_chain)
         tensors = {name: value.expand(n_restarts, *value.shape[1:]) for name, value in single.items()}
-        trace = functional_call(_Asked(own), tensors, (lambda m, z=z, w=weight: _trace(m, batch, z, w),))
-        if strange := _strange_site(own, trace):
+        trace = functional_call(_Asked(fitted), tensors, (lambda m, z=z, w=weight: _trace(m, batch, z, w),))
+        if strange := _strange_site(fitted, trace):
             raise _other(strange)
         of_prior = functional_call(
             _Asked(made.model), single, (lambda m, w=weight[:1]: _log_weights(m.prior, w),)

@@ -29,6 +29,7 @@ from ...program.recorded import RecordedDensity
 from ...program.result import REACH
 from ...program.sweeps import ProgramChains
 from ..mcmc.alignment import Frame
+from ..mcmc.running import say_how_long
 from ..mcmc.stopping import BatchMeans, Thinned
 from .packing import packed_edges
 
@@ -43,6 +44,7 @@ Array = NDArray[np.float64]
 LEAST_KEPT = 10  # sweeps after the warm-up
 _SWEEPS, _WARM_UP = 800, 200
 _BATCHES = 10
+_TIMED = 5  # sweeps, after as many, by which the rest is judged
 _LEVEL_EVERY = 10  # sweeps, between two looks at the density of a chain
 
 
@@ -198,11 +200,18 @@ def run_program(
     frame = Frame(pivot, groups, density.n_chains, signed)
     collected = _Collector(density, chains, site, frame, num_draws)
     began, stopped_by = time.monotonic(), ""
+    timed = began  # once the first sweeps, which record, are made
     with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
         try:
             for sweep in range(sweeps):
                 chains.sweep()
                 bar.update()
+                if sweep + 1 == 2 * _TIMED and time_budget is None:
+                    seconds = (time.monotonic() - timed) / _TIMED * sweeps
+                    say_how_long(
+                        seconds, len(density.data), sweeps, "fewer sweeps or time_budget shorten them"
+                    )
+                timed = time.monotonic() if sweep + 1 == _TIMED else timed
                 if sweep < warm_up:
                     continue
                 collected.add()

@@ -241,7 +241,7 @@ def test_a_budget_shorter_than_the_warm_up_is_said_and_resolves_nothing(fit):
 def test_chains_that_take_minutes_say_so_before_they_begin(monkeypatch):
     curved = fitted(table(60), decoder="mlp")
     short = {"sweeps": 20, "warm_up": 5, "num_draws": 5}
-    monkeypatch.setattr(sampler, "_LONG", 1e-6)
+    monkeypatch.setattr(running, "_LONG", 1e-6)
     with pytest.warns(RuntimeWarning, match="20 sweeps over 60 rows may take some 0 minutes") as said:
         curved.edge_posterior("mcmc", **short)
     assert said[0].filename == __file__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import types
+from types import SimpleNamespace
 
 import numpy as np
 import pyro
@@ -13,7 +14,10 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.findings.finding import findings_of
+from pyro_sparse.graphs.chain_groups import pool_chains
+from pyro_sparse.inference.edges.mcmc import running
 from pyro_sparse.inference.edges.mcmc.density_check import OtherProgram
+from pyro_sparse.inference.edges.program.findings import chain_findings, loose_factors
 from pyro_sparse.inference.edges.program.model_program import model_program, refuse_other_density
 from pyro_sparse.inference.program.recorded import RecordedDensity
 from pyro_sparse.inference.training.restarts import pick
@@ -118,8 +122,8 @@ def test_what_stays_at_the_fits_values_is_said(x):
     ):
         idata = fitted(model, x).edge_posterior(**FAST)
         assert idata.attrs["edge_method"] == "program"
-        told = [f.message for f in findings_of(idata=idata) if f.kind == "parameters"]
-        assert len(told) == 1 and f"take {name} as the fit left it" in told[0]
+        messages = [f.message for f in findings_of(idata=idata) if f.kind == "parameters"]
+        assert len(messages) == 1 and f"take {name} as the fit left it" in messages[0]
     plain = fitted(SparseDecoder(G, K, **PRIOR), x).edge_posterior("program", **FAST)
     assert not [f for f in findings_of(idata=plain) if f.kind == "parameters"]
 
@@ -194,6 +198,35 @@ def test_a_slip_is_said_before_the_work(bent):
     ):
         with pytest.raises((ValueError, TypeError), match=words):
             bent.edge_posterior("program", **options)
+
+
+def test_chains_that_take_minutes_say_so_first(bent, monkeypatch):
+    monkeypatch.setattr(running, "_LONG", 0.0)
+    with pytest.warns(RuntimeWarning, match=r"30 sweeps over 60 rows may take .*fewer sweeps or time_budget"):
+        bent.edge_posterior("program", **FAST)
+
+
+def test_an_axis_is_open_where_draws_have_none_in_common():
+    """One factor the same in all draws, one of random direction, one that is not in use."""
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((200, 5, 3))
+    weight[..., 0] = np.arange(5) + 0.1 * rng.standard_normal((200, 5))
+    probability = np.full((5, 3), 0.5) * [1, 1, 0.1]
+    loose = loose_factors(weight, probability)
+    assert list(loose) == [1] and loose[1] < 0.3
+
+
+@pytest.mark.parametrize("has_axes", [True, False])
+def test_only_axes_that_may_rotate_are_called_open(has_axes):
+    rng = np.random.default_rng(0)
+    weight, prob = rng.standard_normal((2, 20, 5, 2)), np.full((2, 5, 2), 0.5)
+    draws = SimpleNamespace(
+        weight=weight, prob=prob, sweeps=100, stopped_by="", sites={}, methods={}, prob_error=0 * prob
+    )
+    pool = pool_chains(prob, 0 * prob + 0.01, np.zeros(2), None, 15.0)
+    names = SimpleNamespace(feature_names=list("abcde"), factor_names=["factor 1", "factor 2"])
+    findings = chain_findings(names, draws, pool, np.zeros((5, 2)), 100, has_axes)
+    assert [f.factors[0] for f in findings if f.kind == "axes"] == (names.factor_names if has_axes else [])
 
 
 # ---- against other computations ----------------------------------------------------------------------------
