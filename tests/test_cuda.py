@@ -16,8 +16,11 @@ import pyro_sparse as ps
 from pyro_sparse.data.read import Batch
 from pyro_sparse.data.stores import open_rows
 from pyro_sparse.datasets import dependency_data, transition_data
+from pyro_sparse.inference.program import job
+from pyro_sparse.inference.program.recorded import RecordedDensity
 from pyro_sparse.inference.training.loop import Run
 from pyro_sparse.models import SparseDecoder
+from tests._programs import PROGRAMS, case, linear
 from tests._tasks import quick_fit, tasks_on_latents
 from tests.inference._captured import MODELS, run_of, trained
 from tests.inference._quick import DATA, in_a_hurry, quick, same, small
@@ -240,3 +243,78 @@ def test_tasks(tmp_path):
     z = fit.transform(x[0])
     fit.save(tmp_path / "fit.pt")
     np.testing.assert_allclose(ps.load(tmp_path / "fit.pt").transform(x[0]), z, rtol=1e-3, atol=1e-3)
+
+
+# ---- programs
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_densities_of_programs_and_their_derivatives(name):
+    plain, density = RecordedDensity(*case(name), 2), RecordedDensity(*case(name), 2, device=DEVICE)
+    there = {site: value.to(DEVICE) for site, value in plain.start.items()}
+    for site, log_prob in density.logs(there).items():
+        torch.testing.assert_close(log_prob.cpu(), plain.logs(plain.start)[site], rtol=1e-9, atol=1e-9)
+    for key, block in plain.blocks.items():
+        q = plain.pack(block, plain.start)
+        for one, other in zip(
+            density.curvature(density.blocks[key], q.to(DEVICE), there),
+            plain.curvature(block, q, plain.start),
+            strict=True,
+        ):
+            torch.testing.assert_close(one.cpu(), other, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_are_fitted_sampled_and_written(name, tmp_path):
+    model, data = case(name)
+    fit = ps.fit(model, data, restarts=2, sweeps=30, device=DEVICE, progress=False)
+    assert {value.device.type for value in fit.position.values()} == {"cpu"}
+    p = ps.edge_prob(fit.edge_posterior(sweeps=40, warm_up=20, num_draws=10, chains=2))
+    assert ((p >= 0) & (p <= 1)).all(axis=None)
+    fit.save(tmp_path / "fit.pt")
+    loaded = ps.load(tmp_path / "fit.pt", model, data)
+    np.testing.assert_array_equal(loaded.weights, fit.weights)
+
+
+def test_a_program_has_the_processors_probabilities():
+    rng = np.random.default_rng(0)
+    weight = (rng.random((6, 2)) < 0.5) * rng.normal(0, 0.8, (6, 2))
+    data = ps.Data(rng.standard_normal((100, 2)) @ weight.T + 0.5 * rng.standard_normal((100, 6)))
+    p = []
+    for device in ("cpu", DEVICE):
+        fit = ps.fit(ps.Program(linear, 2), data, restarts=4, sweeps=80, device=device, progress=False)
+        p.append(ps.edge_prob(fit.edge_posterior(sweeps=400, num_draws=10)).to_numpy())
+    p[1] = min((p[1], p[1][:, ::-1]), key=lambda other: np.abs(other - p[0]).sum())
+    np.testing.assert_allclose(p[1], p[0], atol=0.15)
+
+
+def test_a_fit_of_a_program_cut_off_goes_on_bit_for_bit(tmp_path, monkeypatch):
+    model, data = case("linear")
+    settings = {"restarts": 2, "sweeps": 30, "device": DEVICE, "progress": False}
+    whole = ps.fit(model, data, **settings)
+    where = {**settings, "checkpoint": tmp_path / "run.pt", "checkpoint_every": 5}
+    advance, sweeps = job.ProgramGroup._advance, []
+
+    def cut(group):
+        sweeps.append(1)
+        if len(sweeps) == 26:
+            raise RuntimeError("cut off")
+        advance(group)
+
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="cut off"):
+        patched.setattr(job.ProgramGroup, "_advance", cut)
+        ps.fit(model, data, **where)
+    resumed = ps.fit(model, data, **where)
+    np.testing.assert_array_equal(resumed.weights, whole.weights)
+
+
+class Saturating(SparseDecoder):
+    """Means that saturate."""
+
+    def decode(self, z, weights):
+        return super().decode(z, weights).tanh()
+
+
+def test_a_model_of_ones_own_is_sampled_by_the_engine():
+    prior = ps.priors.SpikeSlabNormal(slab_scale=1.0, spike_scale=0.1)
+    fit = quick(Saturating(7, 2, decoder="linear", prior=prior), device=DEVICE)
+    idata = fit.edge_posterior(sweeps=30, warm_up=10, num_draws=8, chains=2)
+    assert idata.attrs["edge_method"] == "program"

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 __all__ = [
+    "default_device",
     "default_dtype",
     "first_rows",
     "isolated",
@@ -168,6 +169,16 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+@contextmanager
+def default_device(device: str | torch.device) -> Iterator[None]:
+    """As long as this lasts, tensors are made on this device; nothing changes where they are already."""
+    if torch.device(device).type == torch.get_default_device().type:  # else not: it slows every call of torch
+        yield
+        return
+    with torch.device(device):
+        yield
 
 
 @contextmanager

@@ -83,7 +83,7 @@ class AxisSampler:
         self.of_rotations: tuple[str, ...] = ()
         self.of_oblique: tuple[str, ...] = ()
         if self.n_factors > 1:
-            angle = torch.full((density.n_chains,), 0.7, dtype=torch.float64)
+            angle = torch.full((density.n_chains,), 0.7, dtype=torch.float64, device=density.device)
             self.of_rotations = self._changed_by(
                 u, self._conjugate(u, _rotation(self.n_factors, 0, 1, angle))
             )
@@ -99,8 +99,9 @@ class AxisSampler:
         """Two factors by an angle drawn from the joint density; and the maps of scores and of loadings."""
         i, j = torch.randperm(self.n_factors)[:2].tolist()
         n = int(torch.randint(*_ANGLES, ()))
-        angles = 2 * math.pi * torch.arange(n, dtype=torch.float64) / n  # all of a circle, or it is no group
-        chains = torch.ones(self.density.n_chains, dtype=torch.float64)
+        # All of a circle, or it is no group.
+        angles = 2 * math.pi * torch.arange(n, dtype=torch.float64, device=self.density.device) / n
+        chains = torch.ones(self.density.n_chains, dtype=torch.float64, device=self.density.device)
         level = torch.stack([
             self.density.some(self.of_rotations, self._mapped(u, self._conjugate(u, rotation)))
             for rotation in (_rotation(self.n_factors, i, j, angle * chains) for angle in angles)
@@ -126,7 +127,9 @@ class AxisSampler:
     def lean(self, u: Position, adapts: bool) -> Position:
         """An oblique step of one factor towards another, accepted or not."""
         k, m = torch.randperm(self.n_factors)[:2].tolist()
-        a = self.oblique_step * torch.randn(self.density.n_chains, dtype=torch.float64)
+        a = self.oblique_step * torch.randn(
+            self.density.n_chains, dtype=torch.float64, device=self.density.device
+        )
         moved, s = self._oblique(u, k, m, a)
         log_ratio = self.density.some(self.of_oblique, moved) - self.density.some(self.of_oblique, u)
         log_ratio = log_ratio + self._log_jacobian(moved) - self._log_jacobian(u)

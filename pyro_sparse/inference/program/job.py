@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from torch.utils._pytree import tree_map_only
 
 from ..._utils.torch_state import load_random_state, random_state
 from ..._utils.version import __version__
@@ -137,7 +138,7 @@ class Summary(NamedTuple):
     weight, prob : ndarray (restart, feature, factor)
     log_marginal : ndarray (restart,)
     position : dict of Tensor
-        The last one.
+        The last one, on the processor.
     """
 
     weight: NDArray[np.float64]
@@ -194,8 +195,11 @@ class ProgramGroup:
 
     def load(self, saved: dict[str, Any]) -> None:
         """Go on from a state."""
-        self.chains.load(saved["chains"])
-        self.kept, self.history, self.random = saved["kept"], saved["history"], saved["random"]
+        chains, self.kept = tree_map_only(  # files are read to the processor
+            torch.Tensor, lambda value: value.to(self.job.device), (saved["chains"], saved["kept"])
+        )
+        self.chains.load(chains)
+        self.history, self.random = saved["history"], saved["random"]
 
     def finish(self, show: Callable[[Any], None]) -> None:
         """Sweep to the end."""
@@ -231,7 +235,8 @@ class ProgramGroup:
         weight, prob, level = (torch.stack(values).cpu().numpy() for values in zip(*self.kept, strict=True))
         if self.job.density.layout.has_axes:
             weight, prob = _in_own_frame(weight, prob)
-        return Summary(weight.mean(0), prob.mean(0), level.mean(0), self.chains.position)
+        position = {name: value.cpu() for name, value in self.chains.position.items()}
+        return Summary(weight.mean(0), prob.mean(0), level.mean(0), position)
 
 
 def _in_own_frame(

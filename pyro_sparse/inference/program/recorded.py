@@ -22,7 +22,7 @@ from pyro import poutine
 from torch import Tensor
 from torch.func import grad, vjp, vmap
 
-from ..._utils.torch_state import default_dtype
+from ..._utils.torch_state import default_device, default_dtype
 from ...distributions.edge_weights import EdgeWeights, widened_spikes
 from .layout import GLOBAL, Layout, read_layout
 from .replay import Graph, Position, inputs_of_sites, parted, quick, recorded
@@ -94,6 +94,7 @@ class RecordedDensity:
     tables : ndarray (chain, row, ..., feature), optional
         A table of each chain's own, in place of the data's.
     device : str
+        Where to compute; tensors that the program makes are made there.
     record_after : int
         Evaluations of a derivative after which it is recorded.
 
@@ -122,6 +123,7 @@ class RecordedDensity:
     ):
         self.record_after = record_after
         self.program, self.data, self.n_chains = program, data, n_chains
+        self.device = device
         self._graphs: dict[Any, Graph] = {}
         self._asked: dict[Any, int] = {}
         self._parted: dict[tuple[str, ...] | None, tuple[Graph, Graph]] = {}
@@ -132,7 +134,7 @@ class RecordedDensity:
             self._in_dims = {name: 0 if name == "x" else None for name in self._tensors}
         self.seen = self._tensors["seen"].to(torch.float64)
         torch.manual_seed(seed)
-        with default_dtype(torch.float64):
+        with default_dtype(torch.float64), default_device(device):
             drawn = [
                 read_layout(program.program, self._view(c if tables is not None else None))
                 for c in range(n_chains)
@@ -141,11 +143,14 @@ class RecordedDensity:
         self.start: Position = {
             name: torch.stack([values[name] for _, values in drawn]).to(torch.float64) for name in drawn[0][1]
         }
-        self.families = {
-            site.name: _families(program.program, self._view(0 if tables is not None else None), site.name)
-            for site in self.layout.edges
-            if site.kind == "edges"
-        }
+        with default_dtype(torch.float64), default_device(device):
+            self.families = {
+                site.name: _families(
+                    program.program, self._view(0 if tables is not None else None), site.name
+                )
+                for site in self.layout.edges
+                if site.kind == "edges"
+            }
         self._heat = torch.full((n_chains,), _UNITS, dtype=torch.float64, device=device)
         began = time.process_time()
         self._forward_graph = self._recorded_program()
@@ -315,7 +320,8 @@ class RecordedDensity:
             return vmap(self._one, in_dims=(0, self._in_dims, 0))(u, self._tensors, heat)
 
         # Checks of arguments look at their values, and were passed by `read_layout`.
-        with default_dtype(torch.float64), pyro.validation_enabled(False), _explained():
+        settings = default_dtype(torch.float64), default_device(self.device), pyro.validation_enabled(False)
+        with settings[0], settings[1], settings[2], _explained():
             return recorded(forward, self.start, self._heat)
 
     def _replayed(self, key: Any, function: Graph, *arguments: Any, derives: bool = False) -> Any:
@@ -470,8 +476,7 @@ def _base(fn: Any) -> Any:
 
 
 def _families(program: Any, view: Any, name: str) -> tuple[str, str]:
-    with default_dtype(torch.float64):
-        density = _base(poutine.trace(program).get_trace(view).nodes[name]["fn"])
+    density = _base(poutine.trace(program).get_trace(view).nodes[name]["fn"])
     return density.slab.family, density.narrow_spike.family
 
 

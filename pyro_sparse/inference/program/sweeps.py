@@ -70,7 +70,9 @@ class ProgramChains:
             name: makers[kinds.get(name, "")](density, block, self.position)
             for name, block in density.blocks.items()
         }
-        self.heated = torch.tensor([True] * density.n_chains if heated is None else list(heated))
+        self.heated = torch.tensor(
+            [True] * density.n_chains if heated is None else list(heated), device=density.device
+        )
         rows = self.samplers.get("rows")
         self.integral = RowIntegral(density, rows if isinstance(rows, BlockSampler) else None)
         self.collapsed = CollapsedSampler(density, self.integral, self.position)

@@ -136,7 +136,7 @@ def _recorded(
     """
     data = Data(np.asarray(table.x, dtype=float), feature_names=fit.feature_names)
     try:
-        model = pick(fit.model, [fit.best])
+        model = pick(fit.model, [fit.best]).cpu()  # the engine's chains of models are the processor's
     except (KeyError, RuntimeError) as error:
         why = f"{type(fit.model).__name__}, made anew from its arguments, has other tensors than the fit's"
         raise _not_sampled(why) from error

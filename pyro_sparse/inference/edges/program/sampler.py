@@ -124,6 +124,7 @@ def program_edges(
         density = RecordedDensity(fit.model, fit.data, chains, seed=seed, device=str(fit.settings["device"]))
         start = _starts(fit, restarts, turned, seed)
         began = _loadings(fit, start)
+        start = {name: value.to(density.device) for name, value in start.items()}
         draws = run_program(
             density, start, fit.site, pivot=_scaled(fit, fit.weights[fit.best]), sweeps=sweeps,
             warm_up=warm_up, num_draws=num_draws, heated=turned, time_budget=time_budget, progress=progress,
