@@ -276,8 +276,8 @@ def test_programs_are_fitted_sampled_and_written(name, tmp_path):
 
 def test_a_program_has_the_processors_probabilities():
     rng = np.random.default_rng(0)
-    weight = (rng.random((6, 2)) < 0.5) * rng.normal(0, 0.8, (6, 2))
-    data = ps.Data(rng.standard_normal((100, 2)) @ weight.T + 0.5 * rng.standard_normal((100, 6)))
+    weight = np.array([[0.9, 0], [0.8, 0], [0.7, 0], [0, 0.8], [0, -0.7], [0.2, 0.6]])
+    data = ps.Data(rng.standard_normal((200, 2)) @ weight.T + 0.5 * rng.standard_normal((200, 6)))
     p = []
     for device in ("cpu", DEVICE):
         fit = ps.fit(ps.Program(linear, 2), data, restarts=4, sweeps=80, device=device, progress=False)
