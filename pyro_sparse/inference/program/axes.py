@@ -30,7 +30,8 @@ from torch import Tensor
 from torch.distributions import Transform
 
 from .blocks import accepted
-from .recorded import Block, Position, RecordedDensity
+from .recorded import Block, EdgeTerms, Position, RecordedDensity
+from .weights import edge_log_density
 
 __all__ = ["AxisSampler"]
 
@@ -87,6 +88,7 @@ class AxisSampler:
             self.of_rotations = self._changed_by(
                 u, self._conjugate(u, _rotation(self.n_factors, 0, 1, angle))
             )
+            self.asks_weights_alone = self._asks_weights_alone(u, angle)
         if self.correlation:
             self.of_oblique = self._changed(u, self._oblique(u, 0, 1, 0.3 * torch.ones_like(angle))[0])
 
@@ -101,28 +103,60 @@ class AxisSampler:
         n = int(torch.randint(*_ANGLES, ()))
         # All of a circle, or it is no group.
         angles = 2 * math.pi * torch.arange(n, dtype=torch.float64, device=self.density.device) / n
-        chains = torch.ones(self.density.n_chains, dtype=torch.float64, device=self.density.device)
-        level = torch.stack([
-            self.density.some(self.of_rotations, self._mapped(u, self._conjugate(u, rotation)))
-            for rotation in (_rotation(self.n_factors, i, j, angle * chains) for angle in angles)
-        ])  # fmt: skip
+        level = (self._levels_of_weights if self.asks_weights_alone else self._levels)(u, i, j, angles)
         gumbel = -(-torch.rand_like(level).log()).log()
         chosen = angles[(level.nan_to_num(nan=-torch.inf) + gumbel).argmax(0)]
         transform = self._conjugate(u, _rotation(self.n_factors, i, j, chosen))
-        self.rotated += 0.1 * ((chosen > 0).double().mean().item() - self.rotated)
+        turned = chosen.sin().abs() > 1e-6  # else signs alone, of two factors, which nobody needs
+        self.rotated += 0.1 * (turned.double().mean().item() - self.rotated)
         return self._mapped(u, transform), transform
 
+    def _levels(self, u: Position, i: int, j: int, angles: Tensor) -> Tensor:
+        """Log density of what rotations of two factors change, (angle, chain), up to a constant."""
+        chains = torch.ones(self.density.n_chains, dtype=angles.dtype, device=angles.device)
+        return torch.stack([
+            self.density.some(self.of_rotations, self._mapped(u, self._conjugate(u, rotation)))
+            for rotation in (_rotation(self.n_factors, i, j, angle * chains) for angle in angles)
+        ])  # fmt: skip
+
+    def _levels_of_weights(self, u: Position, i: int, j: int, angles: Tensor) -> Tensor:
+        """The same where weights alone change: all angles at once."""
+        of_loadings = self._conjugate(u, _rotation(self.n_factors, i, j, angles)[:, None])[1]
+        columns = list(range(self.n_factors)) if self.correlation else [i, j]
+        terms, level = self.density.edges(u), torch.zeros(1, dtype=angles.dtype, device=angles.device)
+        for name in self.of_rotations:
+            weight = _flat(u[name]) @ of_loadings[..., columns]
+            here = EdgeTerms(**{key: _flat(v)[..., columns] for key, v in vars(terms[name]).items()})
+            families = self.density.families[name]
+            level = level + edge_log_density(weight, here, families).sum((-1, -2))
+        return level
+
+    def _asks_weights_alone(self, u: Position, angle: Tensor) -> bool:
+        """Whether rotations change nothing but weights under densities that stay as they are."""
+        if not set(self.of_rotations) <= set(self.loadings):
+            return False
+        moved = self._mapped(u, self._conjugate(u, _rotation(self.n_factors, 0, 1, angle)))
+        before, after = self.density.edges(u), self.density.edges(moved)
+        return all(
+            torch.allclose(vars(after[name])[key], value, rtol=_CHANGED, atol=_CHANGED)
+            for name in self.of_rotations
+            for key, value in vars(before[name]).items()
+        )
+
     def stretch(self, u: Position, adapts: bool) -> Position:
-        """A small linear map, accepted or not."""
-        generator = _generator(self.n_factors, self.step, u[self.loadings[0]])
-        transform, trace = _map_of(generator), generator.diagonal(dim1=-2, dim2=-1).sum(-1)
-        moved = self._mapped(u, transform)
-        log_ratio = self.density.some(self.of_maps, moved) - self.density.some(self.of_maps, u)
-        ok, rate = accepted(log_ratio + trace * self.excess)
-        self.acceptance += 0.05 * (rate.mean().item() - self.acceptance)
-        if adapts:
-            self.step *= math.exp(_GAIN * (rate.mean().item() - _WANTED))
-        return _chosen(ok, moved, u)
+        """As many small linear maps as there are factors, each accepted or not."""
+        level = self.density.some(self.of_maps, u)
+        for _ in range(self.n_factors):
+            generator = _generator(self.n_factors, self.step, u[self.loadings[0]])
+            transform, trace = _map_of(generator), generator.diagonal(dim1=-2, dim2=-1).sum(-1)
+            moved = self._mapped(u, transform)
+            there = self.density.some(self.of_maps, moved)
+            ok, rate = accepted(there - level + trace * self.excess)
+            self.acceptance += 0.05 * (rate.mean().item() - self.acceptance)
+            if adapts:
+                self.step *= math.exp(_GAIN * (rate.mean().item() - _WANTED))
+            u, level = _chosen(ok, moved, u), torch.where(ok, there, level)
+        return u
 
     def lean(self, u: Position, adapts: bool) -> Position:
         """An oblique step of one factor towards another, accepted or not."""
@@ -197,9 +231,7 @@ class AxisSampler:
         moved = dict(u)
         for names, matrix in ((self.scores, of_scores), (self.loadings, of_loadings)):
             for name in names:
-                value = u[name]
-                flat = value.reshape(len(value), -1, value.shape[-1])
-                moved[name] = (flat @ matrix).reshape(value.shape)
+                moved[name] = (_flat(u[name]) @ matrix).reshape(u[name].shape)
         return moved
 
     def _changed_by(self, u: Position, transform: tuple[Tensor, Tensor]) -> tuple[str, ...]:
@@ -214,6 +246,11 @@ class AxisSampler:
             if change.max() > _CHANGED or not torch.isfinite(change).all():
                 changed.append(name)
         return tuple(changed)
+
+
+def _flat(value: Tensor) -> Tensor:
+    """Rows of factors of each chain, (chain, row, factor)."""
+    return value.reshape(len(value), -1, value.shape[-1])
 
 
 def _rows(value: Tensor) -> int:

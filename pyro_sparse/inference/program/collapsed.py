@@ -27,14 +27,15 @@ from pyro.ops.dual_averaging import DualAveraging
 from torch import Tensor
 
 from .blocks import BlockSampler, accepted, cholesky
+from .metric import AlignedMetric
 from .recorded import Position, RecordedDensity
 
 __all__ = ["CollapsedSampler", "RowIntegral"]
 
 _MOST_NUMBERS = 100  # of a row, up to which its Hessian is taken
 _LEAPS = 10
-_FIRST_STEP, _WANTED = 0.2, 0.75
-_FIRST_VARIANCE, _LEAST_VARIANCE = 1e-3, 1e-5
+_FIRST_STEP, _WANTED = 0.4, 0.75
+_LENGTH, _FEWEST_LEAPS = 1.5, 2  # of a trajectory, in standard deviations
 
 
 class RowIntegral:
@@ -98,7 +99,7 @@ class CollapsedSampler:
     acceptance : float
     """
 
-    def __init__(self, density: RecordedDensity, integral: RowIntegral, u: Position):
+    def __init__(self, density: RecordedDensity, integral: RowIntegral, u: Position, adapting: int):
         self.density, self.integral, self.acceptance = density, integral, 0.8
         points = any("point" in pair for pair in density.families.values())
         has_gates = any(site.kind == "gates" for site in density.layout.edges)
@@ -108,29 +109,43 @@ class CollapsedSampler:
         self.tuner = DualAveraging(prox_center=math.log(_FIRST_STEP), gamma=0.1)
         self.step_size, self.tuned = _FIRST_STEP, 0
         if self.useful:
-            self.mean = self._flat(u)
-            self.square = self.mean**2 + _FIRST_VARIANCE
+            self.metric = AlignedMetric(density, self.names, u, adapting)
+
+    def learn(self, u: Position) -> None:
+        """Let a sweep of the warm-up be learned from."""
+        if self.metric.learn(u):
+            self.tuner, self.tuned = DualAveraging(prox_center=math.log(_FIRST_STEP), gamma=0.1), 0
+            self.step_size = _FIRST_STEP
 
     def draw(self, u: Position, adapts: bool) -> Position:
         """A step that leaves the posterior invariant."""
-        flat = self._flat(u)
-        if adapts:
-            self._learn_scales(flat)
-        scale = (self.square - self.mean**2).clamp(min=_LEAST_VARIANCE).sqrt()
+        flat, (place, sign) = self.metric.flat(u), self.metric.frame(u)
         size = self.step_size * (0.7 + 0.6 * torch.rand(()).item())
-        before, slope = self._slope(u, flat)
+        root = self.metric.root
+
+        def along(flat: Tensor) -> tuple[Tensor, Tensor]:
+            level, slope = self._slope(u, flat)
+            return level, ((slope.gather(1, place) * sign)[:, None] @ root)[:, 0]
+
+        def moved_by(step: Tensor) -> Tensor:
+            return torch.zeros_like(flat).scatter(1, place, (root @ step[..., None])[..., 0] * sign)
+
+        before, force = along(flat)
         momentum = torch.randn_like(flat)
         energy = before - 0.5 * momentum.square().sum(-1)
         moved = flat
-        for _ in range(_LEAPS):
-            momentum = momentum + 0.5 * size * scale * slope
-            moved = moved + size * scale * momentum
-            level, slope = self._slope(u, moved)
-            momentum = momentum + 0.5 * size * scale * slope
+        for _ in range(max(_FEWEST_LEAPS, min(_LEAPS, round(_LENGTH / self.step_size)))):
+            momentum = momentum + 0.5 * size * force
+            moved = moved + moved_by(size * momentum)
+            level, force = along(moved)
+            momentum = momentum + 0.5 * size * force
         log_ratio = level - 0.5 * momentum.square().sum(-1) - energy
-        ok, rate = accepted(log_ratio)
+        place_there, sign_there = self.metric.frame(self._position(u, moved))
+        same = (place_there == place).all(1) & (sign_there == sign).all(1)
+        ok, rate = accepted(torch.where(same, log_ratio, -torch.inf))
         self.acceptance += 0.02 * (rate.mean().item() - self.acceptance)
         if adapts:
+            self.tuned += 1
             self.tuner.step(_WANTED - rate.mean().item())
             self.step_size = math.exp(self.tuner.get_state()[0])
         u = self._position(u, torch.where(ok[:, None], moved, flat))
@@ -149,31 +164,26 @@ class CollapsedSampler:
         level, gradient = self.density.marginal_slope(
             self.integral.rows.block, self._position(u, flat), tuple(self.names)
         )
-        return level, self._flat(gradient).nan_to_num(0.0)
-
-    def _flat(self, u: Position) -> Tensor:
-        return torch.cat([u[name].reshape(self.density.n_chains, -1) for name in self.names], -1)
+        return level, self.metric.flat(gradient).nan_to_num(0.0)
 
     def _position(self, u: Position, flat: Tensor) -> Position:
         split = flat.split([u[name][0].numel() for name in self.names], -1)
         return {**u, **{n: value.reshape(u[n].shape) for n, value in zip(self.names, split, strict=True)}}
 
-    def _learn_scales(self, flat: Tensor) -> None:
-        """Running moments of every number, over sweeps and, of what differs in sign between chains, sizes."""
-        self.tuned += 1
-        gain = max(0.01, 1 / self.tuned)
-        self.mean = self.mean + gain * (flat - self.mean)
-        self.square = self.square + gain * (flat**2 + _FIRST_VARIANCE * gain - self.square)
-
     def state(self) -> dict[str, Any]:
         """All that its next steps depend on."""
         if not self.useful:
             return {"tuner": {}}
-        names = ("acceptance", "step_size", "tuned", "mean", "square")
-        return {**{name: getattr(self, name) for name in names}, "tuner": dict(vars(self.tuner))}
+        names = ("acceptance", "step_size", "tuned")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "tuner": dict(vars(self.tuner)), "metric": self.metric.state(),
+        }  # fmt: skip
 
     def load(self, saved: dict[str, Any]) -> None:
         """Go on from a state."""
         vars(self.tuner).update(saved["tuner"])
-        for name in saved.keys() - {"tuner"}:
+        if self.useful:
+            self.metric.load(saved["metric"])
+        for name in saved.keys() - {"tuner", "metric"}:
             setattr(self, name, saved[name])

@@ -123,7 +123,7 @@ class RecordedDensity:
     ):
         self.record_after = record_after
         self.program, self.data, self.n_chains = program, data, n_chains
-        self.device = device
+        self.device, self.has_tables = device, tables is not None
         self._graphs: dict[Any, Graph] = {}
         self._asked: dict[Any, int] = {}
         self._parted: dict[tuple[str, ...] | None, tuple[Graph, Graph]] = {}

@@ -75,7 +75,7 @@ class ProgramChains:
         )
         rows = self.samplers.get("rows")
         self.integral = RowIntegral(density, rows if isinstance(rows, BlockSampler) else None)
-        self.collapsed = CollapsedSampler(density, self.integral, self.position)
+        self.collapsed = CollapsedSampler(density, self.integral, self.position, warm_up - self.climbing)
         self.axes = AxisSampler(density, self.position)
         self.done = 0
 
@@ -89,8 +89,11 @@ class ProgramChains:
             self.position = sampler.ascend(self.position) if climbs else sampler.draw(self.position, adapts)
         if self.axes.useful:
             self._move_axes(climbs, adapts)
-        if self.collapsed.useful and not climbs and self.done % _COLLAPSED_EVERY == 0:
-            self.position = self.collapsed.draw(self.position, adapts)
+        if self.collapsed.useful and not climbs:
+            if self.done % (_COLLAPSED_EVERY // 2 if adapts else _COLLAPSED_EVERY) == 0:
+                self.position = self.collapsed.draw(self.position, adapts)
+            if adapts:
+                self.collapsed.learn(self.position)
         self.done += 1
         if self.done == self.warm_up:
             for sampler in self.samplers.values():
@@ -107,10 +110,9 @@ class ProgramChains:
             for _ in range(self.axes.n_factors // 2 if climbs else 1):
                 self._rotate()
         if not climbs:
-            for _ in range(self.axes.n_factors):
-                self.position = self.axes.stretch(self.position, adapts)
-                if self.axes.correlation:
-                    self.position = self.axes.lean(self.position, adapts)
+            self.position = self.axes.stretch(self.position, adapts)
+            for _ in range(self.axes.n_factors if self.axes.correlation else 0):
+                self.position = self.axes.lean(self.position, adapts)
 
     def _rotate(self) -> None:
         """Two factors, and the points of approximation with them."""
@@ -154,6 +156,15 @@ class ProgramChains:
                     edge_prob(weight, terms[site.name], self.density.families[site.name]),
                 )
         return edges
+
+    def conditional(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """As `edges`, the weight of each edge summed out where that has a closed form (Rao and Blackwell).
+
+        The weights are then those of the sweep that the probabilities belong to, and another draw of the
+        same density as the position's, whose axes may have been rotated since.
+        """
+        drawn = {n: s.drawn for n, s in self.samplers.items() if isinstance(s, WeightSampler) and s.drawn}
+        return {**self.edges(), **drawn}
 
     def log_marginal(self) -> Tensor:
         """Log density of all sites outside of the rows, (chain,): `RowIntegral.level`."""

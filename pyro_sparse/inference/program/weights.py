@@ -17,16 +17,18 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.distributions import Chi2
 
 from .blocks import accepted, is_quadratic
 from .recorded import Block, EdgeTerms, Position, RecordedDensity
 
-__all__ = ["GateSampler", "WeightSampler", "edge_prob"]
+__all__ = ["GateSampler", "WeightSampler", "edge_log_density", "edge_prob"]
 
 _AVERAGE = 0.02  # least weight of the newest sweep in running means
 _WANTED = 0.65  # acceptance, below which a sweep is over fewer factors at a time
+_REPEATS = 3  # sweeps over the weights of one quadratic, which costs as much as three of them
 _PATIENCE = 20  # sweeps of the warm-up between two decisions
 _LEAST_PRECISION = 1e-8
 _TINY = 1e-12  # of a weight, under a Laplace density whose scale is asked for
@@ -44,10 +46,14 @@ class WeightSampler:
     Attributes
     ----------
     acceptance : float
+    drawn : (Tensor, Tensor) or None
+        Of the last sweep over weights whose likelihood is a quadratic: the weights, and the probability of
+        each edge given the others, its own weight summed out (chain, feature, factor).
     """
 
     def __init__(self, density: RecordedDensity, block: Block, u: Position):
         self.density, self.block = density, block
+        self.drawn: tuple[Tensor, Tensor] | None = None
         self.families = density.families[block.name]
         self.is_exact = is_quadratic(density, block, u)
         self.centre: Tensor | None = None
@@ -62,7 +68,7 @@ class WeightSampler:
         """As `draw`, around where the weights are, without the correction: for the first sweeps."""
         weight = self.density.pack(self.block, u)
         factors = torch.randperm(weight.shape[-1]).tolist()
-        moved, _ = self._swept(weight, weight, factors, u)
+        moved, _, _ = self._swept(weight, self._quadratic(weight, u), factors, u)
         if not self.is_exact:  # a step that loses more than its noise can is left out
             change = self.density.total(self.block, moved, u) - self.density.total(self.block, weight, u)
             worse = change.nan_to_num(nan=-torch.inf) < -2.0 * weight.shape[-1] - 2
@@ -75,18 +81,31 @@ class WeightSampler:
         weight = self.density.pack(self.block, u)
         if self.centre is None:
             self.centre = weight.clone()
-        order = torch.randperm(weight.shape[-1]).tolist()
-        for first in range(self.n_parts):
-            factors = order[first :: self.n_parts]
-            centre = weight.clone()  # of factors that stay where they are
-            centre[..., factors] = self.centre[..., factors]
-            moved, surrogate = self._swept(weight, centre, factors, u)
-            if not self.is_exact:
-                true = self.density.total(self.block, moved, u) - self.density.total(self.block, weight, u)
-                ok, rate = accepted(true - surrogate)
-                self.acceptance += _AVERAGE / self.n_parts * (rate.mean().item() - self.acceptance)
-                moved = torch.where(ok[..., None], moved, weight)
-            weight = moved
+        n_factors, probs = weight.shape[-1], []
+        curved = self._quadratic(self.centre, u) if self.n_parts == 1 else None
+        for _ in range(_REPEATS if curved else 1):
+            order = torch.randperm(n_factors).tolist()
+            for first in range(self.n_parts):
+                factors = order[first :: self.n_parts]
+                if curved is None or self.n_parts > 1:
+                    centre = weight.clone()  # of factors that stay where they are
+                    centre[..., factors] = self.centre[..., factors]
+                    curved = self._quadratic(centre, u)
+                moved, surrogate, prob = self._swept(weight, curved, factors, u)
+                if not self.is_exact:
+                    true = self.density.total(self.block, moved, u) - self.density.total(
+                        self.block, weight, u
+                    )
+                    ok, rate = accepted(true - surrogate)
+                    self.acceptance += _AVERAGE / self.n_parts * (rate.mean().item() - self.acceptance)
+                    moved = torch.where(ok[..., None], moved, weight)
+                weight = moved
+            probs.append(
+                prob
+                if self.is_exact
+                else edge_prob(weight, self.density.edges(u)[self.block.name], self.families)
+            )
+        self.drawn = (weight, torch.stack(probs).mean(0))
         if adapts:
             self.tuned += 1
             self.centre = self.centre + max(_AVERAGE, 1 / self.tuned) * (weight - self.centre)
@@ -111,18 +130,22 @@ class WeightSampler:
         for name, value in saved.items():
             setattr(self, name, value)
 
-    def _swept(
-        self, weight: Tensor, centre: Tensor, factors: list[int], u: Position
-    ) -> tuple[Tensor, Tensor]:
-        """Weights after a sweep over some factors in random order, and the quadratic's gain by it."""
+    def _quadratic(self, centre: Tensor, u: Position) -> tuple[Tensor, Tensor]:
+        """Linear term and precision of the log likelihood's quadratic at a point."""
         gradient, precision = self.density.curvature(self.block, centre, u)
         # A view: where the likelihood is no hill, it is made one.
         diagonals = precision.diagonal(dim1=-2, dim2=-1)
         diagonals.copy_(diagonals.clamp(min=_LEAST_PRECISION))
-        linear = gradient + (precision @ centre[..., None])[..., 0]
+        return gradient + (precision @ centre[..., None])[..., 0], precision
+
+    def _swept(
+        self, weight: Tensor, quadratic: tuple[Tensor, Tensor], factors: list[int], u: Position
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights after a sweep over some factors in this order, the quadratic's gain, and probabilities."""
+        linear, precision = quadratic
         terms = self.density.edges(u)[self.block.name]
         slab, spike, log_odds = self._normal_scales(weight, terms)
-        moved = weight.clone()
+        moved, prob = weight.clone(), torch.zeros_like(weight)
         for k in factors:
             diagonal = precision[..., k, k]
             pull = (
@@ -132,15 +155,16 @@ class WeightSampler:
             odds = (
                 log_odds[..., k] + _log_evidence(pull, diagonal, wide) - _log_evidence(pull, diagonal, narrow)
             )
+            prob[..., k] = torch.sigmoid(odds)
             there = torch.rand_like(odds).logit() < odds
             variance = torch.where(there, wide, narrow)
             variance = variance / (1 + diagonal * variance)
             moved[..., k] = variance * pull + variance.sqrt() * torch.randn_like(pull)
 
-        def quadratic(w: Tensor) -> Tensor:
+        def level(w: Tensor) -> Tensor:
             return (linear * w).sum(-1) - 0.5 * (w * (precision @ w[..., None])[..., 0]).sum(-1)
 
-        return moved, quadratic(moved) - quadratic(weight)
+        return moved, level(moved) - level(weight), prob
 
     def _normal_scales(self, weight: Tensor, terms: EdgeTerms) -> tuple[Tensor, Tensor, Tensor]:
         """Variances of slab and spike, drawn given edges and weights where they are scale mixtures."""
@@ -226,6 +250,21 @@ def edge_prob(weight: Tensor, terms: EdgeTerms, families: tuple[str, str]) -> Te
         "normal", weight, torch.where(is_wide, terms.spike, torch.ones_like(weight)), terms.spike_df
     )
     return torch.where(is_wide, torch.sigmoid(terms.log_odds + slab - narrow), (weight != 0).to(weight.dtype))
+
+
+def edge_log_density(weight: Tensor, terms: EdgeTerms, families: tuple[str, str]) -> Tensor:
+    """Log density of weights with their edges summed out, of spikes that are no points; up to a constant.
+
+    Parameters
+    ----------
+    weight : Tensor (..., chain, feature, factor)
+    terms : EdgeTerms
+    families : (str, str)
+        Of slab and spike.
+    """
+    there = F.logsigmoid(terms.log_odds) + _log_density(families[0], weight, terms.slab, terms.slab_df)
+    absent = F.logsigmoid(-terms.log_odds) + _log_density(families[1], weight, terms.spike, terms.spike_df)
+    return torch.logaddexp(there, absent)
 
 
 def _log_density(family: str, w: Tensor, scale: Tensor, df: Tensor) -> Tensor:

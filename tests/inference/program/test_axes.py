@@ -100,6 +100,20 @@ def test_moves_leave_the_linear_predictor_alone():
     torch.testing.assert_close(of_scores @ of_scores.mT, unit)
 
 
+@pytest.mark.parametrize("name", ["linear", "grouped", "correlated"])
+def test_levels_of_all_angles_at_once_are_those_of_the_program(name):
+    if name == "correlated":
+        sampler, density = sampler_of(correlated, 3)
+    else:  # normal densities, or Laplace
+        sampler, density = AxisSampler(recorded(name), recorded(name).start), recorded(name)
+    assert sampler.asks_weights_alone
+    angles = torch.linspace(0, 6, 7, dtype=torch.float64)
+    fast, general = (f(density.start, 1, 0, angles) for f in (sampler._levels_of_weights, sampler._levels))
+    assert (general - general[0]).abs().max() > 1
+    torch.testing.assert_close(fast - fast[0], general - general[0])
+    assert not sampler_of(program_of(bent))[0].asks_weights_alone
+
+
 def test_points_of_approximation_turn_with_the_state():
     density = recorded("grouped")
     sampler, u = AxisSampler(density, density.start), density.start

@@ -156,6 +156,20 @@ def test_weights_of_bits_agree_with_quadrature(slab, parts):
     assert sampler.n_parts == parts and 0.5 < sampler.acceptance < 1
 
 
+@pytest.mark.parametrize("is_bits", [False, True])
+def test_probabilities_of_the_sweep_agree_too(is_bits):
+    """Weights summed out where the likelihood is a quadratic, else the mean over several draws of them."""
+    data = {"cells": bernoulli, "x": BITS, "z": MORE_Z} if is_bits else {}
+    log = bernoulli_log if is_bits else gaussian_log
+    sampler, density = sampler_of(dist.Normal(0.0, 1.0), dist.Normal(0.0, 0.15), **data)
+    wanted = on_grid(log, LAWS["normal"][1](1.0), LAWS["normal"][1](0.15), ODDS, largest=20.0)[0]
+    start = {"W": 0.2 * density.start["W"]}
+    means = run(sampler, start, 100, 30, lambda _: sampler.drawn[1])
+    check(means, wanted, most=0.03)
+    given_weights = run(sampler, start, 100, 0, look(density))[:, 0]
+    assert (means.std(0) < given_weights.std(0)).all()
+
+
 def test_weights_under_a_likelihood_of_two_modes_agree_with_quadrature():
     """Between the modes, where the running mean comes to be, the likelihood curves upwards."""
     x = np.array([1.2, 1.2, -1.2, -1.2])

@@ -256,12 +256,13 @@ class _Collector:
 
     def add(self) -> None:
         """The sweep that was just made."""
+        drawn, given_others = (value.cpu().numpy() for value in self.chains.conditional()[self.site])
+        given_others = np.take_along_axis(given_others, self._frame_of(drawn)[0][:, None], -1)
+        self.total += given_others
+        self.batches.add(given_others)
         weight, prob = (value.cpu().numpy() for value in self.chains.edges()[self.site])
-        loading = weight * (1.0 if self.kinds[self.site] == "gates" else _UNIT / self._slab())
-        order, sign = self.frame.turns(loading) if self.has_axes else self.identity
+        order, sign = self._frame_of(weight)
         prob = np.take_along_axis(prob, order[:, None], -1)
-        self.total += prob
-        self.batches.add(prob)
         if self.done % _LEVEL_EVERY == 0:
             self.level.append(self.chains.log_marginal().cpu().numpy())
         values = self.density.values(self.chains.position)
@@ -273,6 +274,12 @@ class _Collector:
         if self.draws.wants(self.done):
             self.draws.add(self._draw(values, weight, prob, order, sign))
         self.done += 1
+
+    def _frame_of(self, weight: Array) -> tuple[NDArray[np.intp], Array]:
+        """Order and signs of the factors of weights (chain, feature, factor)."""
+        if not self.has_axes:
+            return self.identity
+        return self.frame.turns(weight * (1.0 if self.kinds[self.site] == "gates" else _UNIT / self._slab()))
 
     def _draw(
         self, values: Any, weight: Array, prob: Array, order: NDArray[np.intp], sign: Array

@@ -1,0 +1,162 @@
+"""Rows integrated out, against scipy; Hamiltonian steps then, on draws that must stay such; their metric."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from scipy import special, stats
+
+from pyro_sparse.inference.program.blocks import BlockSampler
+from pyro_sparse.inference.program.collapsed import CollapsedSampler, RowIntegral
+from pyro_sparse.inference.program.metric import AlignedMetric
+from pyro_sparse.inference.program.recorded import RecordedDensity
+from pyro_sparse.programs import Data, Program, edges, factors
+from tests._programs import case
+from tests.inference.program._long_runs import check
+
+FEATURES, FACTORS, ROWS, CHAINS = 4, 2, 5, 400
+SLAB, SPIKE, LOG_ODDS = 0.8, 0.2, -0.3
+
+
+def program(d):
+    with d.features:
+        slab, spike = dist.Normal(0.0, SLAB), dist.Normal(0.0, SPIKE)
+        W = edges("W", log_odds=LOG_ODDS, slab=slab, spike=spike, to=d.factors)
+        sd = pyro.sample("sd", dist.LogNormal(-0.5, 0.5))
+    with d.rows:
+        z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+    with d.rows, d.features:
+        pyro.sample("x", dist.Normal(z @ W.mT, sd).mask(d.seen), obs=d.x)
+
+
+def sampler_of(density, u, adapting=40):
+    integral = RowIntegral(density, BlockSampler(density, density.blocks["rows"], u))
+    return CollapsedSampler(density, integral, u, adapting)
+
+
+@pytest.fixture(scope="module")
+def simulated():
+    """Of each chain a draw from the prior, and a table of its own that comes from it."""
+    data = Data(np.random.default_rng(0).standard_normal((ROWS, FEATURES)))
+    density = RecordedDensity(Program(program, FACTORS), data, CHAINS)
+    torch.manual_seed(3)
+    u = density.start
+    mean = u["z"][:, :, 0] @ u["W"].mT
+    tables = mean + u["sd"].exp()[:, None] * torch.randn_like(mean)
+    return RecordedDensity(Program(program, FACTORS), data, CHAINS, tables=tables.numpy())
+
+
+def test_the_integral_over_rows_is_that_of_a_multivariate_normal():
+    model, data = case("linear")
+    density = RecordedDensity(model, data, 2)
+    u = density.start
+    sampler = sampler_of(density, u)
+    assert sampler.useful and sampler.integral.is_exact
+    values = {name: value.numpy() for name, value in density.values(u).items()}
+    logs = density.logs(u)
+    for c in range(2):
+        w, b, sd = (values[name][c] for name in ("W", "b", "sd"))
+        cov = w @ w.T + np.diag(sd**2)
+        wanted = sum(logs[name][c].sum().item() for name in ("eta", "W", "b", "sd"))
+        for x, seen in zip(data.x, data.seen, strict=True):
+            wanted += stats.multivariate_normal(b[seen], cov[np.ix_(seen, seen)]).logpdf(x[seen])
+        assert sampler.integral.level(u)[c].item() == pytest.approx(wanted, rel=1e-9)
+        rows = density.blocks["rows"]
+        level = density.marginal_slope(rows, u, tuple(sampler.names))[0]
+        assert level[c].item() == pytest.approx(wanted, rel=1e-9)
+
+
+def test_its_gradient_is_that_of_differences():
+    density = RecordedDensity(*case("linear"), 2)
+    rows, u, names = density.blocks["rows"], density.start, ("W", "sd")
+    gradient = density.marginal_slope(rows, u, names)[1]
+    for name in names:
+        step = torch.zeros_like(u[name])
+        step[(slice(None), *[0] * (step.dim() - 1))] = 1e-5
+        up, down = (density.marginal_slope(rows, {**u, name: u[name] + s * step}, names)[0] for s in (1, -1))
+        slope = gradient[name][(slice(None), *[0] * (step.dim() - 1))]
+        torch.testing.assert_close((up - down) / 2e-5, slope, rtol=1e-5, atol=1e-5)
+
+
+def looked_at(u):
+    """Moments of weights, noise and factors, of each chain, (chain, moment)."""
+    w, sd, z = u["W"].flatten(1), u["sd"], u["z"].flatten(1)
+    seen = [w.abs().mean(1), (w**2).mean(1), (w.abs() < 0.2).double().mean(1), sd.mean(1), (sd**2).mean(1)]
+    return torch.stack([*seen, z.mean(1), (z**2).mean(1)], 1).numpy()
+
+
+def test_draws_of_posteriors_stay_such(simulated):
+    """Averaged over tables drawn from the program the posterior is the prior, whatever the metric."""
+    u, sampler = simulated.start, sampler_of(simulated, simulated.start)
+    rate = special.expit(LOG_ODDS)
+    small = [stats.norm(0, s).cdf(0.2) - stats.norm(0, s).cdf(-0.2) for s in (SLAB, SPIKE)]
+    wanted = [
+        np.sqrt(2 / np.pi) * (rate * SLAB + (1 - rate) * SPIKE), rate * SLAB**2 + (1 - rate) * SPIKE**2,
+        rate * small[0] + (1 - rate) * small[1], -0.5, 0.5, 0.0, 1.0,
+    ]  # fmt: skip
+    check(looked_at(u), wanted, most=0.1)
+    size = sampler.metric.root.shape[-1]
+    torch.manual_seed(5)
+    sampler.metric.reference = sampler.metric.flat(u)
+    sampler.metric.root = 0.2 * torch.linalg.qr(torch.randn(CHAINS, size, size, dtype=torch.float64))[1]
+    sampler.step_size = 0.3
+    for _ in range(15):
+        u = sampler.draw(u, adapts=False)
+    assert 0.3 < sampler.acceptance < 0.95
+    assert (u["W"] - simulated.start["W"]).abs().mean() > 0.1
+    check(looked_at(u), wanted, most=0.1)
+
+
+def test_numbers_have_one_frame_whatever_the_order_and_the_signs_of_factors():
+    density = RecordedDensity(*case("linear"), 2)
+    u = density.start
+    metric = AlignedMetric(density, ["W", "eta", "sd"], u, 40)
+    metric.reference = metric.flat(u)
+    sign = torch.tensor([-1.0, 1.0], dtype=torch.float64)
+    other = {**u, "W": (u["W"] * sign).flip(-1), "eta": u["eta"].flip(-1)}
+    place, signs = metric.frame(other)
+    torch.testing.assert_close(metric.flat(other).gather(1, place) * signs, metric.flat(u))
+    place, signs = metric.frame(u)
+    assert torch.equal(place, torch.arange(place.shape[1]).expand_as(place)) and (signs == 1).all()
+
+
+def test_the_metric_is_the_covariance_in_that_frame_mixed_with_its_diagonal():
+    density = RecordedDensity(*case("linear"), 2)
+    u, torch_rng = density.start, torch.Generator().manual_seed(0)
+    metric = AlignedMetric(density, ["W", "sd"], u, 100)
+    draws, changed = [], []
+    for sweep in range(10):
+        noise = 0.05 * torch.randn(u["W"].shape, generator=torch_rng, dtype=torch.float64)
+        weight = u["W"][:1] + noise  # chains in one place, whose factors change signs and places
+        draws.append(torch.cat([-weight.reshape(2, -1), u["sd"]], 1).numpy())  # as the first sweep has it
+        weight = weight.flip(-1) if sweep % 2 else -weight
+        changed.append(metric.learn({**u, "W": weight}))
+    assert changed == [False] * 9 + [True]  # a tenth of the sweeps that adapt
+    flat = np.concatenate(draws)
+    covariance = np.cov(flat.T, ddof=0)
+    share = 2.0 / (2.0 + flat.shape[1])  # a tenth of twenty draws, beside as many as there are numbers
+    variance = np.maximum(covariance.diagonal(), 1e-5)
+    wanted = share * covariance + np.diag(variance - share * covariance.diagonal())
+    root = metric.root[0].numpy()
+    np.testing.assert_allclose(root @ root.T, wanted, atol=1e-9)
+
+
+def test_it_goes_on_from_its_state():
+    density = RecordedDensity(*case("linear"), 2)
+    samplers = [sampler_of(density, density.start) for _ in range(2)]
+    torch.manual_seed(0)
+    u = density.start
+    for _ in range(6):
+        samplers[0].learn(u)
+        u = samplers[0].draw(u, adapts=True)
+    samplers[1].load(samplers[0].state())
+    after = []
+    for sampler in samplers:
+        torch.manual_seed(1)
+        sampler.learn(u)
+        after.append(sampler.draw(u, adapts=True))
+    for name, value in after[0].items():
+        assert torch.equal(value, after[1][name])
