@@ -54,16 +54,21 @@ SEED_TABLES = 25  # of a seed
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", choices=["same", "calibrated", "seeds"], help="only these")
     parser.add_argument("--programs", nargs="+", choices=list(PROGRAMS), help="only these")
+    parser.add_argument("--device", default="cpu", help="where the chains of `calibrated` are sampled")
     parser.add_argument("--first-seed", type=int, default=0, help="begin at this seed (1000 and up: tuning)")
 
 
 def tasks(options: argparse.Namespace) -> list[Row]:
     only = options.only or ["calibrated", "same", "seeds"]
     rows: list[Row] = []
+    device = {} if options.device == "cpu" else {"device": options.device}
     for seed in (options.first_seed + s for s in report_seeds(options.seeds)):
         if "calibrated" in only:
             names = options.programs or (["linear", "mechanism"] if options.quick else list(PROGRAMS))
-            rows += [{"what": "calibrated", "name": n, "seed": seed, "quick": options.quick} for n in names]
+            rows += [
+                {"what": "calibrated", "name": n, "seed": seed, "quick": options.quick} | device
+                for n in names
+            ]
         if "same" in only:
             kinds = SAME[:1] if options.quick else SAME
             rows += [
@@ -76,18 +81,23 @@ def tasks(options: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def run(what: str, name: str, seed: int, quick: bool) -> Row:
+def run(what: str, name: str, seed: int, quick: bool, **device: str) -> Row:
     torch.set_num_threads(1)
-    return {"calibrated": calibrated, "same": same, "seeds": two_seeds}[what](name, seed, quick)
+    return {"calibrated": calibrated, "same": same, "seeds": two_seeds}[what](name, seed, quick, **device)
 
 
 # ---- truths of programs ------------------------------------------------------------------------------------
-def calibrated(name: str, seed: int, quick: bool) -> Row:
+def calibrated(name: str, seed: int, quick: bool, device: str = "cpu") -> Row:
     case = PROGRAMS[name]
     data = case.data(np.random.default_rng(seed))
     length = {"sweeps": 60, "warm_up": 30} if quick else {}
     experiment = program_experiment(
-        ps.Program(case.program, case.n_factors), data, 2 if quick else TABLES, seed=seed, **length
+        ps.Program(case.program, case.n_factors),
+        data,
+        2 if quick else TABLES,
+        seed=seed,
+        device=device,
+        **length,
     )
     return {
         "probability": experiment.probability.round(4).tolist(),

@@ -318,3 +318,12 @@ def test_a_model_of_ones_own_is_sampled_by_the_engine():
     fit = quick(Saturating(7, 2, decoder="linear", prior=prior), device=DEVICE)
     idata = fit.edge_posterior(sweeps=30, warm_up=10, num_draws=8, chains=2)
     assert idata.attrs["edge_method"] == "program"
+
+
+def test_tables_of_a_program_are_simulated_here_and_sampled_there():
+    model, data = case("linear")
+    experiment = ps.calibrate.program_experiment(
+        model, data, 3, sweeps=60, warm_up=30, num_draws=20, device=DEVICE
+    )
+    assert experiment.probability.shape == experiment.edge.shape
+    assert ((experiment.probability >= 0) & (experiment.probability <= 1)).all()

@@ -171,6 +171,7 @@ def program_experiment(
     num_draws: int = 200,
     chains: int = _CHAINS,
     seed: int = 0,
+    device: str = "cpu",
     progress: bool = False,
 ) -> ProgramExperiment:
     """Simulate tables from a program and sample all of them in one pass.
@@ -187,6 +188,8 @@ def program_experiment(
     chains : int
         Of each table.
     seed : int
+    device : str
+        Where the chains are sampled: "cpu", "cuda", ...
     progress : bool
 
     Raises
@@ -200,7 +203,7 @@ def program_experiment(
     of_chain = np.repeat(np.arange(n_tables), chains)
     x = np.stack([tables[t].x for t in of_chain])
     with undisturbed(seed + 1):
-        density = RecordedDensity(model, data, len(of_chain), seed=seed + 1, tables=x)
+        density = RecordedDensity(model, data, len(of_chain), seed=seed + 1, tables=x, device=device)
         site = density.layout.edges[0].name
         start = _starts(density, x, data.seen, of_chain, seed)
         truths = np.stack([tables[t].weight for t in of_chain])
