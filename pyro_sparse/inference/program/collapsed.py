@@ -140,8 +140,10 @@ class CollapsedSampler:
             level, force = along(moved)
             momentum = momentum + 0.5 * size * force
         log_ratio = level - 0.5 * momentum.square().sum(-1) - energy
+        is_number = torch.isfinite(moved).all(1)  # not where a step has sent it away
+        moved = torch.where(is_number[:, None], moved, flat)
         place_there, sign_there = self.metric.frame(self._position(u, moved))
-        same = (place_there == place).all(1) & (sign_there == sign).all(1)
+        same = is_number & (place_there == place).all(1) & (sign_there == sign).all(1)
         ok, rate = accepted(torch.where(same, log_ratio, -torch.inf))
         self.acceptance += 0.02 * (rate.mean().item() - self.acceptance)
         if adapts:

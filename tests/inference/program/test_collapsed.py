@@ -160,3 +160,11 @@ def test_it_goes_on_from_its_state():
         after.append(sampler.draw(u, adapts=True))
     for name, value in after[0].items():
         assert torch.equal(value, after[1][name])
+
+
+def test_a_step_that_goes_astray_is_refused(simulated):
+    sampler = sampler_of(simulated, simulated.start)
+    sampler.step_size = 1e200
+    moved = sampler.draw(simulated.start, adapts=False)
+    assert sampler.acceptance < 0.8 and torch.isfinite(moved["z"]).all()
+    assert torch.equal(moved["W"], simulated.start["W"]) and torch.equal(moved["sd"], simulated.start["sd"])
