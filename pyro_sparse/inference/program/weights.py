@@ -14,7 +14,7 @@ Andrews and Mallows (1974), Scale mixtures of normal distributions, JRSS B 36
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -58,6 +58,7 @@ class WeightSampler:
         self.is_exact = is_quadratic(density, block, u)
         self.centre: Tensor | None = None
         self.acceptance, self.n_parts, self.since, self.tuned = 1.0, 1, 0, 0
+        self.walks, self.walked = not self.is_exact and "point" not in self.families, 1.0
 
     @property
     def method(self) -> str:
@@ -81,36 +82,58 @@ class WeightSampler:
         weight = self.density.pack(self.block, u)
         if self.centre is None:
             self.centre = weight.clone()
-        n_factors, probs = weight.shape[-1], []
-        curved = self._quadratic(self.centre, u) if self.n_parts == 1 else None
-        for _ in range(_REPEATS if curved else 1):
-            order = torch.randperm(n_factors).tolist()
-            for first in range(self.n_parts):
-                factors = order[first :: self.n_parts]
-                if curved is None or self.n_parts > 1:
-                    centre = weight.clone()  # of factors that stay where they are
-                    centre[..., factors] = self.centre[..., factors]
-                    curved = self._quadratic(centre, u)
-                moved, surrogate, prob = self._swept(weight, curved, factors, u)
-                if not self.is_exact:
-                    true = self.density.total(self.block, moved, u) - self.density.total(
-                        self.block, weight, u
-                    )
-                    ok, rate = accepted(true - surrogate)
-                    self.acceptance += _AVERAGE / self.n_parts * (rate.mean().item() - self.acceptance)
-                    moved = torch.where(ok[..., None], moved, weight)
-                weight = moved
-            probs.append(
-                prob
-                if self.is_exact
-                else edge_prob(weight, self.density.edges(u)[self.block.name], self.families)
-            )
+        if self.walks:
+            weight = self._walked(weight, u)
+        probs = []
+        quadratic = self._quadratic(self.centre, u) if self.n_parts == 1 else None
+        for _ in range(_REPEATS if quadratic else 1):
+            weight, prob = self._drawn_around(self.centre, weight, quadratic, u)
+            probs.append(prob)
         self.drawn = (weight, torch.stack(probs).mean(0))
         if adapts:
             self.tuned += 1
             self.centre = self.centre + max(_AVERAGE, 1 / self.tuned) * (weight - self.centre)
             self._adapt(weight.shape[-1])
         return self.density.unpack(self.block, weight, u)
+
+    def _drawn_around(
+        self, point: Tensor, weight: Tensor, quadratic: tuple[Tensor, Tensor] | None, u: Position
+    ) -> tuple[Tensor, Tensor]:
+        """Weights after a sweep under quadratics at a point, part by part, and the edges' probabilities."""
+        order = torch.randperm(weight.shape[-1]).tolist()
+        for first in range(self.n_parts):
+            factors = order[first :: self.n_parts]
+            if quadratic is None or self.n_parts > 1:
+                centre = weight.clone()  # of factors that stay where they are
+                centre[..., factors] = point[..., factors]
+                quadratic = self._quadratic(centre, u)
+            moved, surrogate, prob = self._swept(weight, quadratic, factors, u)
+            if self.is_exact:
+                return moved, prob
+            true = self.density.total(self.block, moved, u) - self.density.total(self.block, weight, u)
+            ok, rate = accepted(true - surrogate)
+            self.acceptance += _AVERAGE / self.n_parts * (rate.mean().item() - self.acceptance)
+            weight = torch.where(ok[..., None], moved, weight)
+        return weight, edge_prob(weight, self.density.edges(u)[self.block.name], self.families)
+
+    def _walked(self, weight: Tensor, u: Position) -> Tensor:
+        """Weights after a scan under the quadratic at where they are, Metropolis.
+
+        The way back is the opposite scan under the quadratic at where they would be. From a place that
+        the quadratic at the mean knows nothing of, sweeps under that one are refused for a long time.
+        """
+        order = torch.randperm(weight.shape[-1]).tolist()
+        slab, spike, log_odds = scales = self._normal_scales(weight, self.density.edges(u)[self.block.name])
+        moved, forth = _scanned(weight, None, self._quadratic(weight, u), order, scales)
+        _, back = _scanned(moved, weight, self._quadratic(moved, u), order[::-1], scales)
+
+        def level(w: Tensor) -> Tensor:
+            prior = _log_mixture(log_odds, w, (0.0, slab), (0.0, spike)).sum(-1)
+            return self.density.total(self.block, w, u) + prior
+
+        ok, rate = accepted(level(moved) - level(weight) + back - forth)
+        self.walked += _AVERAGE * (rate.mean().item() - self.walked)
+        return torch.where(ok[..., None], moved, weight)
 
     def _adapt(self, n_factors: int) -> None:
         """More parts where too few proposals are accepted."""
@@ -123,7 +146,8 @@ class WeightSampler:
 
     def state(self) -> dict[str, Any]:
         """All that its next steps depend on."""
-        return {name: getattr(self, name) for name in ("centre", "acceptance", "n_parts", "since", "tuned")}
+        names = ("centre", "acceptance", "n_parts", "since", "tuned", "walked")
+        return {name: getattr(self, name) for name in names}
 
     def load(self, saved: dict[str, Any]) -> None:
         """Go on from a state."""
@@ -147,19 +171,9 @@ class WeightSampler:
         slab, spike, log_odds = self._normal_scales(weight, terms)
         moved, prob = weight.clone(), torch.zeros_like(weight)
         for k in factors:
-            diagonal = precision[..., k, k]
-            pull = (
-                linear[..., k] - (precision[..., k, :] * moved).sum(-1) + precision[..., k, k] * moved[..., k]
-            )
-            wide, narrow = slab[..., k], spike[..., k]
-            odds = (
-                log_odds[..., k] + _log_evidence(pull, diagonal, wide) - _log_evidence(pull, diagonal, narrow)
-            )
+            odds, there, absent = _conditional(k, moved, quadratic, (slab, spike, log_odds))
             prob[..., k] = torch.sigmoid(odds)
-            there = torch.rand_like(odds).logit() < odds
-            variance = torch.where(there, wide, narrow)
-            variance = variance / (1 + diagonal * variance)
-            moved[..., k] = variance * pull + variance.sqrt() * torch.randn_like(pull)
+            moved[..., k] = _draw(odds, there, absent)
 
         def level(w: Tensor) -> Tensor:
             return (linear * w).sum(-1) - 0.5 * (w * (precision @ w[..., None])[..., 0]).sum(-1)
@@ -228,6 +242,56 @@ class GateSampler:
     def load(self, saved: dict[str, Any]) -> None:
         """Go on from a state."""
         self.prob = saved["prob"]
+
+
+Normal: TypeAlias = "tuple[Any, Tensor]"  # mean and variance
+
+
+def _conditional(
+    k: int, weight: Tensor, quadratic: tuple[Tensor, Tensor], scales: tuple[Tensor, Tensor, Tensor]
+) -> tuple[Tensor, Normal, Normal]:
+    """Of factor k's weights given the others: log odds of its edges, and the normal distributions of both."""
+    (linear, precision), (slab, spike, log_odds) = quadratic, scales
+    diagonal = precision[..., k, k]
+    pull = linear[..., k] - (precision[..., k, :] * weight).sum(-1) + diagonal * weight[..., k]
+    wide, narrow = slab[..., k], spike[..., k]
+    odds = log_odds[..., k] + _log_evidence(pull, diagonal, wide) - _log_evidence(pull, diagonal, narrow)
+    variances = [variance / (1 + diagonal * variance) for variance in (wide, narrow)]
+    there, absent = ((variance * pull, variance) for variance in variances)
+    return odds, there, absent
+
+
+def _draw(odds: Tensor, there: Normal, absent: Normal) -> Tensor:
+    is_edge = torch.rand_like(odds).logit() < odds
+    mean, variance = (torch.where(is_edge, *pair) for pair in zip(there, absent, strict=True))
+    return mean + variance.sqrt() * torch.randn_like(odds)
+
+
+def _log_mixture(odds: Tensor, weight: Tensor, there: Normal, absent: Normal) -> Tensor:
+    """Log density of weights that are edges with these odds, up to a constant."""
+
+    def log_normal(normal: Normal) -> Tensor:
+        mean, variance = normal
+        return -0.5 * ((weight - mean) ** 2 / variance + variance.log())
+
+    return torch.logaddexp(F.logsigmoid(odds) + log_normal(there), F.logsigmoid(-odds) + log_normal(absent))
+
+
+def _scanned(
+    weight: Tensor,
+    end: Tensor | None,
+    quadratic: tuple[Tensor, Tensor],
+    order: list[int],
+    scales: tuple[Tensor, Tensor, Tensor],
+) -> tuple[Tensor, Tensor]:
+    """Weights after one factor after the other, drawn or as `end` has them, and the log density of that."""
+    moved, log_density = weight.clone(), torch.zeros_like(weight[..., 0])
+    for k in order:
+        odds, there, absent = _conditional(k, moved, quadratic, scales)
+        drawn = _draw(odds, there, absent) if end is None else end[..., k]
+        log_density = log_density + _log_mixture(odds, drawn, there, absent)
+        moved[..., k] = drawn
+    return moved, log_density
 
 
 def edge_prob(weight: Tensor, terms: EdgeTerms, families: tuple[str, str]) -> Tensor:
