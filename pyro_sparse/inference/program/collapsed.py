@@ -34,7 +34,7 @@ __all__ = ["CollapsedSampler", "RowIntegral"]
 
 _MOST_NUMBERS = 100  # of a row, up to which its Hessian is taken
 _LEAPS = 10
-_FIRST_STEP, _WANTED = 0.4, 0.75
+_FIRST_STEP, _WANTED = 0.4, 0.65
 _LENGTH, _FEWEST_LEAPS = 1.5, 2  # of a trajectory, in standard deviations
 
 
@@ -144,7 +144,8 @@ class CollapsedSampler:
         moved = torch.where(is_number[:, None], moved, flat)
         place_there, sign_there = self.metric.frame(self._position(u, moved))
         same = is_number & (place_there == place).all(1) & (sign_there == sign).all(1)
-        ok, rate = accepted(torch.where(same, log_ratio, -torch.inf))
+        ok, rate = accepted(log_ratio)  # which tunes the step; a factor may change its sign at any length
+        ok = ok & same
         self.acceptance += 0.02 * (rate.mean().item() - self.acceptance)
         if adapts:
             self.tuned += 1

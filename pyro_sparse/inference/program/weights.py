@@ -6,8 +6,13 @@ conditional; a sweep over the factors in random order is reversible, so that the
 to the quadratic, of the last state to the first, is all that Metropolis has to ask. Slabs and spikes that are
 no normal distributions are such with scales that are drawn first. Gates are drawn from their conditionals.
 
+Every third time weights also walk: a scan under the quadratic at where they are, whose way back is the
+opposite scan under the quadratic at where they would be.
+
 References
 ----------
+Gamerman (1997), Sampling from the posterior distribution in generalized linear mixed models, Statistics and
+Computing 7
 Neal (2011), MCMC using Hamiltonian dynamics, section 5.4.3 (surrogate transitions: Liu 2001, section 9.4.3)
 Andrews and Mallows (1974), Scale mixtures of normal distributions, JRSS B 36
 """
@@ -29,6 +34,7 @@ __all__ = ["GateSampler", "WeightSampler", "edge_log_density", "edge_prob"]
 _AVERAGE = 0.02  # least weight of the newest sweep in running means
 _WANTED = 0.65  # acceptance, below which a sweep is over fewer factors at a time
 _REPEATS = 3  # sweeps over the weights of one quadratic, which costs as much as three of them
+_WALK_EVERY = 3  # sweeps
 _PATIENCE = 20  # sweeps of the warm-up between two decisions
 _LEAST_PRECISION = 1e-8
 _TINY = 1e-12  # of a weight, under a Laplace density whose scale is asked for
@@ -58,7 +64,7 @@ class WeightSampler:
         self.is_exact = is_quadratic(density, block, u)
         self.centre: Tensor | None = None
         self.acceptance, self.n_parts, self.since, self.tuned = 1.0, 1, 0, 0
-        self.walks, self.walked = not self.is_exact and "point" not in self.families, 1.0
+        self.walks, self.walked, self.swept = not self.is_exact and "point" not in self.families, 1.0, 0
 
     @property
     def method(self) -> str:
@@ -82,12 +88,14 @@ class WeightSampler:
         weight = self.density.pack(self.block, u)
         if self.centre is None:
             self.centre = weight.clone()
-        if self.walks:
-            weight = self._walked(weight, u)
+        level = weight[..., 0] if self.is_exact else self.density.total(self.block, weight, u)
+        self.swept += 1
+        if self.walks and self.swept % _WALK_EVERY == 0:
+            weight, level = self._walked(weight, level, u)
         probs = []
         quadratic = self._quadratic(self.centre, u) if self.n_parts == 1 else None
         for _ in range(_REPEATS if quadratic else 1):
-            weight, prob = self._drawn_around(self.centre, weight, quadratic, u)
+            weight, level, prob = self._drawn_around(self.centre, weight, level, quadratic, u)
             probs.append(prob)
         self.drawn = (weight, torch.stack(probs).mean(0))
         if adapts:
@@ -97,9 +105,14 @@ class WeightSampler:
         return self.density.unpack(self.block, weight, u)
 
     def _drawn_around(
-        self, point: Tensor, weight: Tensor, quadratic: tuple[Tensor, Tensor] | None, u: Position
-    ) -> tuple[Tensor, Tensor]:
-        """Weights after a sweep under quadratics at a point, part by part, and the edges' probabilities."""
+        self,
+        point: Tensor,
+        weight: Tensor,
+        level: Tensor,
+        quadratic: tuple[Tensor, Tensor] | None,
+        u: Position,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights after a sweep under quadratics at a point, part by part, their level, probabilities."""
         order = torch.randperm(weight.shape[-1]).tolist()
         for first in range(self.n_parts):
             factors = order[first :: self.n_parts]
@@ -109,14 +122,14 @@ class WeightSampler:
                 quadratic = self._quadratic(centre, u)
             moved, surrogate, prob = self._swept(weight, quadratic, factors, u)
             if self.is_exact:
-                return moved, prob
-            true = self.density.total(self.block, moved, u) - self.density.total(self.block, weight, u)
-            ok, rate = accepted(true - surrogate)
+                return moved, level, prob
+            there = self.density.total(self.block, moved, u)
+            ok, rate = accepted(there - level - surrogate)
             self.acceptance += _AVERAGE / self.n_parts * (rate.mean().item() - self.acceptance)
-            weight = torch.where(ok[..., None], moved, weight)
-        return weight, edge_prob(weight, self.density.edges(u)[self.block.name], self.families)
+            weight, level = torch.where(ok[..., None], moved, weight), torch.where(ok, there, level)
+        return weight, level, edge_prob(weight, self.density.edges(u)[self.block.name], self.families)
 
-    def _walked(self, weight: Tensor, u: Position) -> Tensor:
+    def _walked(self, weight: Tensor, level: Tensor, u: Position) -> tuple[Tensor, Tensor]:
         """Weights after a scan under the quadratic at where they are, Metropolis.
 
         The way back is the opposite scan under the quadratic at where they would be. From a place that
@@ -127,13 +140,13 @@ class WeightSampler:
         moved, forth = _scanned(weight, None, self._quadratic(weight, u), order, scales)
         _, back = _scanned(moved, weight, self._quadratic(moved, u), order[::-1], scales)
 
-        def level(w: Tensor) -> Tensor:
-            prior = _log_mixture(log_odds, w, (0.0, slab), (0.0, spike)).sum(-1)
-            return self.density.total(self.block, w, u) + prior
+        def prior(w: Tensor) -> Tensor:
+            return _log_mixture(log_odds, w, (0.0, slab), (0.0, spike)).sum(-1)
 
-        ok, rate = accepted(level(moved) - level(weight) + back - forth)
+        there = self.density.total(self.block, moved, u)
+        ok, rate = accepted(there - level + prior(moved) - prior(weight) + back - forth)
         self.walked += _AVERAGE * (rate.mean().item() - self.walked)
-        return torch.where(ok[..., None], moved, weight)
+        return torch.where(ok[..., None], moved, weight), torch.where(ok, there, level)
 
     def _adapt(self, n_factors: int) -> None:
         """More parts where too few proposals are accepted."""
@@ -146,7 +159,7 @@ class WeightSampler:
 
     def state(self) -> dict[str, Any]:
         """All that its next steps depend on."""
-        names = ("centre", "acceptance", "n_parts", "since", "tuned", "walked")
+        names = ("centre", "acceptance", "n_parts", "since", "tuned", "walked", "swept")
         return {name: getattr(self, name) for name in names}
 
     def load(self, saved: dict[str, Any]) -> None:

@@ -170,6 +170,30 @@ def test_probabilities_of_the_sweep_agree_too(is_bits):
     assert (means.std(0) < given_weights.std(0)).all()
 
 
+class Walk:
+    """A sampler that does nothing else."""
+
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def draw(self, u, adapts):
+        weight = self.sampler.density.pack(self.sampler.block, u)
+        level = self.sampler.density.total(self.sampler.block, weight, u)
+        return {"W": self.sampler._walked(weight, level, u)[0]}
+
+    def settle(self):
+        pass
+
+
+@pytest.mark.parametrize("slab", ["normal", "laplace"])
+def test_walks_agree_with_quadrature(slab):
+    sampler, density = sampler_of(LAWS[slab][0](1.0), LAWS["normal"][0](0.15), bernoulli, x=BITS, z=MORE_Z)
+    wanted = on_grid(bernoulli_log, LAWS[slab][1](1.0), LAWS["normal"][1](0.15), ODDS, largest=20.0)
+    start = {"W": 0.2 * density.start["W"]}
+    check(run(Walk(sampler), start, 250, 30, look(density)), wanted, most=0.06)
+    assert 0.5 < sampler.walked < 1
+
+
 def test_weights_under_a_likelihood_of_two_modes_agree_with_quadrature():
     """Between the modes, where the running mean comes to be, the likelihood curves upwards."""
     x = np.array([1.2, 1.2, -1.2, -1.2])
