@@ -21,6 +21,7 @@ from .transition import transition_certificate
 if TYPE_CHECKING:
     from .._utils.types import ArvizData
     from ..inference.multitask.task_result import MultiTaskFit
+    from ..inference.program.result import ProgramFit
     from ..inference.table.result import Fit
     from ..inference.transition.transition_result import TransitionFit
 
@@ -36,7 +37,7 @@ _BETTER = {"table": "mcmc", "transition": "parent_sets"}
 
 @isolated()
 def identify(
-    result: Fit | TransitionFit | MultiTaskFit | ArvizData,
+    result: Fit | ProgramFit | TransitionFit | MultiTaskFit | ArvizData,
     *,
     sure: float = 0.95,
     idata: ArvizData | None = None,
@@ -46,9 +47,10 @@ def identify(
 
     Parameters
     ----------
-    result : Fit, TransitionFit, MultiTaskFit, InferenceData or DataTree
+    result : Fit, ProgramFit, TransitionFit, MultiTaskFit, InferenceData or DataTree
         A fit of a table, of sequences or of tasks, or what its `edge_posterior` returned. From a fit the
-        assumptions that can be checked are checked too.
+        assumptions that can be checked are checked too. Of a program, which declares its factors, only the
+        criteria are asked that hold whatever its features do with them: anchors and zeros.
     sure : float
         A verdict wants at least this probability, in (.5, 1).
     idata : InferenceData or DataTree, optional
@@ -65,7 +67,8 @@ def identify(
     Raises
     ------
     TypeError
-        The result is neither a fit nor its edge posterior, or `idata` is of another kind of fit.
+        The result is neither a fit nor its edge posterior, or of a program without factors, or `idata` is
+        of another kind of fit.
     ValueError
         `idata` is of a fit with other names or another order of them, `sure` is out of range, the
         numbers are only scores or of salient edges, or `mode` is another, or is given for anything
@@ -92,10 +95,10 @@ def identify(
         )
     if fit is not None:
         check_labels(fit, idata)
-    if idata.attrs.get("weight_unit") == "program":
+    if idata.attrs.get("weight_unit") == "program" and not idata.attrs.get("declares_factors"):
         raise TypeError(
-            "result: is the posterior of a program, and certificates know ready models only; its verdict "
-            "says what its chains agree on, and calibrate.program_experiment whether such tables are solved"
+            "result: is the posterior of a program without ps.factors, and has no latents whose axes the "
+            "graph could identify; its verdict says what its chains agree on"
         )
     if int(idata.attrs.get("is_score", 0)):
         why = str(idata.attrs.get("chosen_because", ""))

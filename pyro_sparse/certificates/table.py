@@ -14,7 +14,7 @@ decoder of Gaussian factors fits as well in any rotation; there only anchors and
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -35,6 +35,7 @@ from .table_checks import Agreement, Curves, agreement_of, curves_of
 
 if TYPE_CHECKING:
     from .._utils.types import ArvizData
+    from ..inference.program.result import ProgramFit
     from ..inference.table.result import Fit
 
 __all__ = ["Criteria", "criteria_of", "table_certificate"]
@@ -52,6 +53,13 @@ _THEOREMS = {
     "diversity": "sufficient diversity (Zheng et al. 2026, theorem 3)",
     "set differences": "no other factor with the same features (Zheng et al. 2026, theorem 1)",
 }
+
+
+_OF_PROGRAM = (
+    "what a program's features do with its factors was not looked at: only anchors and zeros of the graph "
+    "were asked, which need no curves; where they are straight and the factors Gaussian, every rotation fits "
+    "the rows as well, and only the prior's liking for few edges chooses these axes"
+)
 
 
 class Criteria(NamedTuple):
@@ -77,14 +85,15 @@ class Criteria(NamedTuple):
 
 
 def table_certificate(
-    fit: Fit | None, idata: ArvizData, sure: float, mode: Literal["support", "paper"] = "support"
+    fit: Fit | ProgramFit | None, idata: ArvizData, sure: float, mode: Literal["support", "paper"] = "support"
 ) -> Certificate:
     """Say of every factor whether the graph from factors to features identifies it.
 
     Parameters
     ----------
-    fit : Fit or None
-        From a fit the assumptions on curves and restarts are checked, and straight features count as such.
+    fit : Fit, ProgramFit or None
+        From a fit of a ready model the assumptions on curves and restarts are checked, and straight features
+        count as such. Whether those of a program bend is not looked at, and they count as straight.
     idata : InferenceData or DataTree
         Its edge posterior.
     sure : float
@@ -103,13 +112,19 @@ def table_certificate(
     features, names = ([str(n) for n in edges[dim].to_numpy()] for dim in ("feature", "factor"))
     named = edges["probability"].transpose("feature", "factor").to_numpy() >= 0.5
     draws = pooled(graph_draws(idata), MOST_DRAWS)
-    curves = None if fit is None else curves_of(fit)
+    is_program = idata.attrs.get("weight_unit") == "program"
+    decoder_fit = None if fit is None or is_program else cast("Fit", fit)
+    curves = None if decoder_fit is None else curves_of(decoder_fit)
     slopes = None if curves is None else slope_directions(curves.slope, named)
-    straight = _is_straight(curves, named, idata)
+    straight = is_program or _is_straight(curves, named, idata)
     criteria = criteria_of(draws, 1.0 if straight else _directions(slopes, named), mode)
-    agreement = agreement_of(fit, idata, (draws.any(axis=1)).mean(axis=0) > 0.5)
+    agreement = agreement_of(decoder_fit, idata, (draws.any(axis=1)).mean(axis=0) > 0.5)
+    if is_program:
+        agreement = agreement._replace(restarts="the findings name each factor that no other restart has")
     method = current_name(str(idata.attrs.get("edge_method", "")))
-    assumed = assumptions(fit, named, names, curves, slopes, agreement, method, straight)
+    assumed = assumptions(decoder_fit, named, names, curves, slopes, agreement, method, straight)
+    if is_program:
+        assumed.table.at["enough nonlinearity", "figure"] = "not measured of a program"
     advice = _advice(names, named, criteria)
     table = _verdicts(names, features, draws, criteria, sure, advice)
     table["by"] = [
@@ -130,7 +145,7 @@ def table_certificate(
         assumptions=assumed.table,
         caution=[
             *sentences(findings),
-            *_caution(criteria, table, straight, slopes, mode),
+            *([_OF_PROGRAM] if is_program else _caution(criteria, table, straight, slopes, mode)),
         ],
         criteria=pd.DataFrame(
             {name: alone.mean(axis=0) for name, alone in criteria.alone.items()}, index=table.index

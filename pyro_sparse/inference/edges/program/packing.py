@@ -91,6 +91,7 @@ def packed_edges(
     more = {
         "sweeps": draws.sweeps, "sweeps_wanted": wanted, "stopped_by": draws.stopped_by,
         "interrupted": int(draws.stopped_by == "interrupt"), "site": fit.site, "weight_unit": "program",
+        "declares_factors": int(fit.layout.has_axes),
         "rows_used": len(fit.data),
         "kernels": "; ".join(f"{name}: {how}" for name, how in draws.methods.items()),
         "graphs": pool.n_graphs, "graph_shares": pool.share.tolist(),

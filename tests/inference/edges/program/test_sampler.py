@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -12,10 +13,12 @@ from scipy.special import expit
 from scipy.stats import norm
 
 import pyro_sparse as ps
+from pyro_sparse.certificates.table import criteria_of
 from pyro_sparse.inference.edges.program.model_program import model_program
 from pyro_sparse.inference.edges.program.sampler import run_program
 from pyro_sparse.inference.program.recorded import RecordedDensity
 from pyro_sparse.inference.training.restarts import pick
+from pyro_sparse.posterior.draws import MOST_DRAWS, graph_draws, pooled
 from tests._programs import linear
 from tests.inference.program.test_fit import WEIGHT, simulated
 
@@ -80,11 +83,41 @@ def test_a_slip_is_said_before_the_work(fit, options, words):
         fit.edge_posterior("polish")
 
 
-def test_what_needs_loadings_or_certificates_says_that_a_program_has_none(fit, idata):
+def test_what_needs_loadings_says_that_a_program_has_none(idata):
     with pytest.raises(ValueError, match="units of the program"):
         ps.salient_edges(idata)
-    with pytest.raises(TypeError, match="posterior of a program"):
-        ps.identify(fit, idata=idata)
+
+
+def test_a_certificate_asks_anchors_and_zeros_whatever_a_programs_features_do(fit, idata):
+    certificate = ps.identify(fit, idata=idata)
+    draws = pooled(graph_draws(idata), MOST_DRAWS)
+    criteria = criteria_of(draws, 1.0).alone
+    assert list(certificate.criteria) == list(criteria) == ["anchors", "zeros"]
+    for name, alone in criteria.items():
+        np.testing.assert_array_equal(certificate.criteria[name], alone.mean(0))
+    assert certificate.assumptions.at["enough nonlinearity", "holds"] is None
+    assert any("features do with its factors" in sentence for sentence in certificate.caution)
+    pd.testing.assert_frame_equal(
+        ps.identify(idata).table[["probability"]], certificate.table[["probability"]]
+    )
+
+
+def mechanism(d):
+    """Which columns drive which, of rows and the ones before them."""
+    with d.features:
+        W = ps.edges(
+            "W", log_odds=-1.0, slab=dist.Normal(0.0, 0.8), spike=dist.Normal(0.0, 0.05), to=d.factors
+        )
+    with d.rows, d.features:
+        pyro.sample("x", dist.Normal(d.before @ W.mT, 0.5), obs=d.x)
+
+
+def test_a_program_without_factors_has_nothing_to_identify():
+    x = np.random.default_rng(0).standard_normal((21, 3))
+    data = ps.Data(x[1:], rows={"before": x[:-1]})
+    plain = ps.fit(ps.Program(mechanism, 3), data, restarts=2, sweeps=20, progress=False)
+    with pytest.raises(TypeError, match=r"without ps\.factors"):
+        ps.identify(plain, idata=plain.edge_posterior(sweeps=20, warm_up=5, chains=2))
 
 
 def test_a_time_budget_ends_the_chains_and_the_verdict_says_so(fit):
