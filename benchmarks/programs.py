@@ -15,6 +15,11 @@ that they disagree.
 
 `seeds`: two seeds of `edge_posterior` on 200 x 12 tables of two factors without an anchor: the largest
 difference over all edges that both call decided, and over all.
+
+`growth`: CPU milliseconds of a sweep of four chains by rows and by features, the sizes in turns; the slope of
+logarithms over the larger half of the sizes is the exponent.
+
+`large`: a fit of four restarts and chains of 400 sweeps, 1,000 x 50, five factors: CPU seconds, R-hat, Brier.
 """
 
 from __future__ import annotations
@@ -32,12 +37,14 @@ from benchmarks._common import Row, report_seeds
 from benchmarks._programs import PROGRAMS
 from pyro_sparse.calibrate.programs import program_experiment
 from pyro_sparse.calibrate.scores import ece, ece_when_calibrated
+from pyro_sparse.graphs.alignment import match_columns, similarity
 from pyro_sparse.graphs.chain_groups import pool_chains
 from pyro_sparse.graphs.selection import bayesian_fdr, edge_verdicts
 from pyro_sparse.inference.edges.program.model_program import model_program
 from pyro_sparse.inference.edges.program.sampler import run_program
 from pyro_sparse.inference.program.recorded import RecordedDensity
 from pyro_sparse.inference.program.result import REACH
+from pyro_sparse.inference.program.sweeps import ProgramChains
 from pyro_sparse.inference.training.restarts import pick
 
 Array = NDArray[np.float64]
@@ -49,17 +56,20 @@ ROWS, FEATURES, FACTORS = 250, 12, 2
 SWEEPS, WARM_UP = 2300, 300
 SPECIAL_SWEEPS = {"normal": 4400, "bernoulli": 4400, "poisson": 4400}
 SEED_TABLES = 25  # of a seed
+GROWTH = {"rows": (250, 500, 1000, 2000, 4000, 8000), "features": (10, 20, 40, 80, 160, 320)}
+TURNS, TURN = 5, 4  # sweeps of one size before the next has its turn
+WHAT = ("same", "calibrated", "seeds", "growth", "large")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", nargs="+", choices=["same", "calibrated", "seeds"], help="only these")
+    parser.add_argument("--only", nargs="+", choices=WHAT, help="only these")
     parser.add_argument("--programs", nargs="+", choices=list(PROGRAMS), help="only these")
     parser.add_argument("--device", default="cpu", help="where the chains of `calibrated` are sampled")
     parser.add_argument("--first-seed", type=int, default=0, help="begin at this seed (1000 and up: tuning)")
 
 
 def tasks(options: argparse.Namespace) -> list[Row]:
-    only = options.only or ["calibrated", "same", "seeds"]
+    only = options.only or list(WHAT)
     rows: list[Row] = []
     device = {} if options.device == "cpu" else {"device": options.device}
     for seed in (options.first_seed + s for s in report_seeds(options.seeds)):
@@ -76,6 +86,14 @@ def tasks(options: argparse.Namespace) -> list[Row]:
                 for kind in kinds
                 for axes in ("anchored", "free")
             ]
+        if "growth" in only and not options.quick:
+            rows += [
+                {"what": "growth", "name": f"{program}, {by}", "seed": seed, "quick": False}
+                for program in ("linear", "bernoulli")
+                for by in ("rows", "features")
+            ]
+        if "large" in only and not options.quick:
+            rows.append({"what": "large", "name": "linear", "seed": seed, "quick": False})
         if "seeds" in only and not options.quick:
             rows.append({"what": "seeds", "name": "linear", "seed": seed, "quick": False})
     return rows
@@ -83,7 +101,8 @@ def tasks(options: argparse.Namespace) -> list[Row]:
 
 def run(what: str, name: str, seed: int, quick: bool, **device: str) -> Row:
     torch.set_num_threads(1)
-    return {"calibrated": calibrated, "same": same, "seeds": two_seeds}[what](name, seed, quick, **device)
+    kinds = {"calibrated": calibrated, "same": same, "seeds": two_seeds, "growth": growth, "large": large}
+    return kinds[what](name, seed, quick, **device)
 
 
 # ---- truths of programs ------------------------------------------------------------------------------------
@@ -205,10 +224,76 @@ def two_seeds(name: str, seed: int, quick: bool) -> Row:
     return {"largest": largest, "decided": decided}
 
 
+# ---- what it costs -----------------------------------------------------------------------------------------
+def sparse_table(kind: str, rows: int, features: int, factors: int, seed: int) -> tuple[Array, Array]:
+    """Cells of a sparse linear decoder, and its weights."""
+    rng = np.random.default_rng([seed, rows, features, 47])
+    weight = (rng.random((features, factors)) < 0.3) * rng.normal(0, 0.8, (features, factors))
+    f = rng.standard_normal((rows, factors)) @ weight.T
+    noisy = f + 0.6 * rng.standard_normal(f.shape)
+    return (noisy if kind == "linear" else (rng.random(f.shape) < 1 / (1 + np.exp(-f))) * 1.0), weight
+
+
+def growth(name: str, seed: int, quick: bool) -> Row:
+    kind, by = name.split(", ")
+    program = PROGRAMS[kind].program
+    sizes = (
+        [(rows, 20) for rows in GROWTH["rows"]] if by == "rows" else [(500, g) for g in GROWTH["features"]]
+    )
+    chains = []
+    for rows, features in sizes:
+        x, _ = sparse_table(kind, rows, features, 3, seed)
+        density = RecordedDensity(ps.Program(program, 3), ps.Data(x), 4, seed=seed, record_after=1)
+        chains.append(ProgramChains(density, density.start, 30))
+        for _ in range(40):  # graphs are recorded, and the warm-up is over
+            chains[-1].sweep()
+    spent = np.zeros((TURNS, len(sizes)))
+    for turn in range(TURNS):
+        for i, some in enumerate(chains):
+            before = time.process_time()
+            for _ in range(TURN):
+                some.sweep()
+            spent[turn, i] = (time.process_time() - before) / TURN * 1e3
+    ms = np.median(spent, axis=0)
+    return {"sizes": sizes, "ms": ms.round(2).tolist(), "exponent": _slope(np.prod(sizes, axis=1), ms)}
+
+
+def _slope(size: Array, ms: Array) -> float:
+    half = len(size) // 2
+    return float(np.polyfit(np.log(size[half:]), np.log(ms[half:]), 1)[0])
+
+
+def large(name: str, seed: int, quick: bool) -> Row:
+    x, weight = sparse_table("linear", 1000, 50, 5, seed)
+    before = time.process_time()
+    fit = ps.fit(ps.Program(PROGRAMS[name].program, 5), x, restarts=4, seed=seed, progress=False)
+    fitted = time.process_time()
+    idata = fit.edge_posterior(seed=seed, sweeps=400)
+    drawn = idata["posterior"]["weight"].to_numpy()  # of chains in the frame of the fit
+    p = ps.edge_prob(idata).to_numpy()
+    order, _ = match_columns(similarity(weight, drawn.mean((0, 1))))
+    return {
+        "fit_cpu_s": fitted - before,
+        "chains_cpu_s": time.process_time() - fitted,
+        "rhat": float(np.max(_rhat(drawn))),
+        "brier": float(np.mean((p[:, order] - (weight != 0)) ** 2)),
+        "decided": int((ps.summary(idata)["verdict"] != "open").sum()),
+    }
+
+
+def _rhat(drawn: Array) -> Array:
+    """Of split chains (chain, draw, ...): Gelman et al. (2013), Bayesian Data Analysis, section 11.4."""
+    half = drawn.shape[1] // 2
+    split = np.concatenate([drawn[:, :half], drawn[:, half : 2 * half]])
+    within, between = split.var(1, ddof=1).mean(0), split.mean(1).var(0, ddof=1)
+    ratio: Array = np.sqrt((half - 1) / half + between / within)
+    return ratio
+
+
 # ---- figures -----------------------------------------------------------------------------------------------
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     """{"same": {kind: figures}, "calibrated": {program: figures}, "cost": {kind: ratio}, …}."""
-    by = {what: [row for row in rows if row["what"] == what] for what in ("same", "calibrated", "seeds")}
+    by = {what: [row for row in rows if row["what"] == what] for what in WHAT}
     answer: Row = {"same": {}, "calibrated": {}, "cost": {}}
     for kind in sorted({row["name"] for row in by["same"]}):
         of_kind = [row for row in by["same"] if row["name"] == kind]
@@ -236,6 +321,13 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
         answer["record_cpu_s"] = float(np.median([row["record_cpu_s"] for row in by["same"]]))
     for name in sorted({row["name"] for row in by["calibrated"]}):
         answer["calibrated"][name] = _calibration([row for row in by["calibrated"] if row["name"] == name])
+    for row in by["growth"]:
+        answer.setdefault("growth", {}).setdefault(row["name"], []).append(row["exponent"])
+    if by["large"]:
+        answer["large"] = [
+            {k: row[k] for k in ("fit_cpu_s", "chains_cpu_s", "rhat", "brier", "decided")}
+            for row in by["large"]
+        ]
     if by["seeds"]:
         answer["seeds_differ_max"] = max(v for row in by["seeds"] for v in row["decided"])
         answer["seeds_differ_open"] = max(v for row in by["seeds"] for v in row["largest"])
