@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import logit
 from torch import Tensor
 
 from ...._utils.checks import check_whole
@@ -29,9 +30,11 @@ from ...program.recorded import RecordedDensity
 from ...program.result import REACH
 from ...table.refine import refine
 from ...training.restarts import pick
+from ..density.mixture import MixtureDensity
 from ..density.requirements import lacks_of_decoder
+from ..density.scales import check_scales, unlike_prior
 from ..mcmc.density_check import OtherProgram
-from ..mcmc.initialise import DecoderPrior
+from ..mcmc.initialise import DecoderPrior, weight_density
 from ..mcmc.plan import chain_plan, is_exact, is_free, pivot_of, table_of
 from .findings import came_back, chain_findings
 from .model_program import ModelProgram, model_program, refuse_other_density
@@ -47,6 +50,7 @@ __all__ = ["engine_edges"]
 Array = NDArray[np.float64]
 
 _SWEEPS = 800
+_LOOKS = 20  # of each chain, at weights that should look like draws of their prior
 _NEAR_ZERO = (
     0.02  # standard deviation that starts are spread by: a fit's zeros are exact, and chains' are not
 )
@@ -215,7 +219,8 @@ def _packed(
         mean: Array = np.average(values[keep], axis=0, weights=pool.weight[keep])
         return mean
 
-    findings = [*_held(made), *chain_findings(fit, draws, pool, gap, wanted, is_free(fit))]
+    findings = [*_held(made), *_unlike_prior(fit, draws, pool)]
+    findings += chain_findings(fit, draws, pool, gap, wanted, is_free(fit))
     plain = is_exact(fit) and not lacks_of_decoder(fit.model)
     squares = draws.weight.astype(float) ** 2
     shares = squares if plain else squares / np.maximum(squares.sum(-1, keepdims=True), 1e-300)
@@ -254,6 +259,29 @@ def _packed(
             "kernels": "; ".join(f"{name}: {how}" for name, how in draws.methods.items()),
         },
     )  # fmt: skip
+
+
+def _unlike_prior(fit: Fit, draws: ProgramDraws, pool: ChainPool) -> list[Finding]:
+    """Whether weights look like draws of another scale than the prior's, where all share two scales."""
+    prior, eta = fit.model.prior, draws.sites.get("eta")
+    try:
+        density = weight_density(prior)
+    except ValueError:  # scales of each weight's own
+        return []
+    if eta is None or not isinstance(density, MixtureDensity) or not torch.equal(prior.inclusion, prior.eta):
+        return []
+    looks = np.linspace(0, draws.weight.shape[1] - 1, _LOOKS).astype(int)
+    weight, rate = (
+        values[pool.counts][:, looks].reshape(-1, *values.shape[2:]) for values in (draws.weight, eta)
+    )
+    order = fit.alignment["permutation"][fit.best]
+    permitted, must = (mask.cpu().numpy()[:, order] for mask in (fit.model.permitted, fit.model.must))
+    offset = prior.known.cpu().double().numpy()[:, order] if prior.informed else None
+    check = check_scales(weight, logit(rate)[:, None], density, permitted, must, prior.shared, offset)
+    if check is None:
+        return []
+    sentences = unlike_prior(prior, check)
+    return [Finding("scales", sentence, source="chains", size=check.p_value) for sentence in sentences]
 
 
 def _held(made: ModelProgram) -> list[Finding]:

@@ -18,6 +18,7 @@ from pyro_sparse.graphs.chain_groups import pool_chains
 from pyro_sparse.inference.edges.mcmc import running
 from pyro_sparse.inference.edges.mcmc.density_check import OtherProgram
 from pyro_sparse.inference.edges.program.findings import chain_findings, loose_factors
+from pyro_sparse.inference.edges.program.model_edges import _unlike_prior
 from pyro_sparse.inference.edges.program.model_program import model_program, refuse_other_density
 from pyro_sparse.inference.program.recorded import RecordedDensity
 from pyro_sparse.inference.training.restarts import pick
@@ -28,7 +29,8 @@ from pyro_sparse.priors import SpikeSlabNormal
 
 G, K, N = 6, 2, 60
 FAST = {"sweeps": 30, "warm_up": 10, "num_draws": 8, "chains": 2}
-PRIOR = {"decoder": "linear", "prior": SpikeSlabNormal(slab_scale=1.0, spike_scale=0.1)}
+PRIOR_SCALES = {"slab_scale": 1.0, "spike_scale": 0.1}
+PRIOR = {"decoder": "linear", "prior": SpikeSlabNormal(**PRIOR_SCALES)}
 
 
 class Bent(SparseDecoder):
@@ -281,3 +283,31 @@ def test_edges_of_a_subclass_are_those_of_the_same_program_written_out():
     orders = [[0, 1], [1, 0]]
     apart = min((np.abs(p - q[:, order]) for order in orders), key=np.sum)
     assert apart.mean() < 0.02 and apart.max() < 0.15
+
+
+# ---- scales of the prior ---------------------------------------------------------------------------------
+def drawn(scale, rate=0.4, chains=2, looks=40, size=(30, K)):
+    """Weights from slabs of one scale, and a pool that keeps all chains."""
+    rng = np.random.default_rng(0)
+    shape = (chains, looks, *size)
+    edge = rng.random(size) < rate
+    weight = rng.normal(0, np.where(edge, scale, 0.1), size) + 0.01 * rng.standard_normal(shape)
+    sites = {"eta": np.full((chains, looks, size[1]), rate)}
+    return SimpleNamespace(weight=weight, sites=sites), SimpleNamespace(counts=np.ones(chains, bool))
+
+
+@pytest.mark.parametrize(("scale", "says"), [(1.0, False), (12.0, True)])
+def test_weights_unlike_their_prior_are_said(scale, says):
+    fit = fitted(SparseDecoder(30, K, **PRIOR), np.random.default_rng(1).standard_normal((40, 30)))
+    findings = _unlike_prior(fit, *drawn(scale))
+    assert bool(findings) is says
+    if says:
+        assert findings[0].kind == "scales" and findings[0].size < 0.01
+
+
+def test_no_scales_are_looked_at_where_rates_are_others_than_the_priors(x):
+    fit = fitted(SparseDecoder(G, K, decoder="linear", prior=Squared(**PRIOR_SCALES)), x)
+    assert _unlike_prior(fit, *drawn(12.0, size=(G, K))) == []
+    draws, pool = drawn(12.0, size=(G, K))
+    draws.sites.clear()
+    assert _unlike_prior(fitted(SparseDecoder(G, K, **PRIOR), x), draws, pool) == []
