@@ -19,6 +19,7 @@ Andrews and Mallows (1974), Scale mixtures of normal distributions, JRSS B 36
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeAlias
 
 import torch
@@ -37,6 +38,7 @@ _REPEATS = 3  # sweeps over the weights of one quadratic, which costs as much as
 _WALK_EVERY = 3  # sweeps
 _PATIENCE = 20  # sweeps of the warm-up between two decisions
 _LEAST_PRECISION = 1e-8
+_SCALES = 64  # draws of the variance of a Laplace or Student density, where its evidence is asked for
 _TINY = 1e-12  # of a weight, under a Laplace density whose scale is asked for
 
 
@@ -147,6 +149,22 @@ class WeightSampler:
         ok, rate = accepted(there - level + prior(moved) - prior(weight) + back - forth)
         self.walked += _AVERAGE * (rate.mean().item() - self.walked)
         return torch.where(ok[..., None], moved, weight), torch.where(ok, there, level)
+
+    def prob_if_added(self, u: Position) -> Tensor:
+        """P(edge) of each edge given all other weights, its own summed out under the quadratic there.
+
+        Parameters
+        ----------
+        u : dict of Tensor
+        """
+        weight = self.density.pack(self.block, u)
+        terms = self.density.edges(u)[self.block.name]
+        linear, precision = self._quadratic(weight, u)
+        diagonal = precision.diagonal(dim1=-2, dim2=-1)
+        pull = linear - (precision @ weight[..., None])[..., 0] + diagonal * weight
+        slab = _summed_evidence(self.families[0], terms.slab, terms.slab_df, pull, diagonal)
+        spike = _summed_evidence(self.families[1], terms.spike, terms.spike_df, pull, diagonal)
+        return torch.sigmoid(terms.log_odds + slab - spike)
 
     def _adapt(self, n_factors: int) -> None:
         """More parts where too few proposals are accepted."""
@@ -358,6 +376,15 @@ def _log_density(family: str, w: Tensor, scale: Tensor, df: Tensor) -> Tensor:
 def _log_evidence(pull: Tensor, diagonal: Tensor, variance: Tensor) -> Tensor:
     """Of a normal prior of this variance, against a point mass at zero."""
     return 0.5 * (pull**2 * variance / (1 + diagonal * variance) - torch.log1p(diagonal * variance))
+
+
+def _summed_evidence(family: str, scale: Tensor, df: Tensor, pull: Tensor, diagonal: Tensor) -> Tensor:
+    """Log evidence of a density of weights, scale mixtures summed over draws of their variance."""
+    if family in ("normal", "point"):
+        return _log_evidence(pull, diagonal, scale**2)
+    unused = torch.zeros_like(scale, dtype=torch.bool)
+    variances = torch.stack([_mixed(family, scale, df, scale, unused) for _ in range(_SCALES)])
+    return torch.logsumexp(_log_evidence(pull, diagonal, variances), 0) - math.log(_SCALES)
 
 
 def _mixed(family: str, scale: Tensor, df: Tensor, weight: Tensor, in_use: Tensor) -> Tensor:

@@ -128,6 +128,27 @@ def mass_within(log_density, bounds):
     return np.array([2 * integrate.quad(lambda w: np.exp(log_density(w)), 0, b)[0] for b in bounds])
 
 
+@pytest.mark.parametrize("slab", ["normal", "laplace", "student"])
+def test_an_edge_that_is_added_has_the_odds_of_the_integral(slab):
+    sampler, density = sampler_of(LAWS[slab][0](1.0), LAWS["normal"][0](0.1))
+    weight = np.array([0.3, -0.2])
+    u = {"W": torch.as_tensor(weight).expand_as(density.start["W"]).clone()}
+    found = sampler.prob_if_added(u)[0].numpy()
+    grid = np.linspace(-12, 12, 20_001)
+
+    def log_evidence(log_density, k):
+        w = [weight[0] + 0 * grid, weight[1] + 0 * grid]
+        w[k] = grid
+        mean = Z[:, 0, None] * w[0] + Z[:, 1, None] * w[1]
+        level = stats.norm.logpdf(X[:, None], mean, NOISE).sum(0) + log_density(grid)
+        return np.log(integrate.trapezoid(np.exp(level - level.max()), grid)) + level.max()
+
+    for k in range(2):
+        gain = log_evidence(LAWS[slab][1](1.0), k) - log_evidence(LAWS["normal"][1](0.1), k)
+        wanted = special.expit(ODDS[k] + gain)
+        assert found[:, k].mean() == pytest.approx(wanted, abs=1e-6 if slab == "normal" else 0.02)
+
+
 # ---- likelihoods that are no quadratic ------------------------------------------------------------------
 MORE_Z = rng.standard_normal((24, 2)) @ np.array([[1.0, 0.5], [0.0, 0.9]])
 BITS = (rng.random(24) < special.expit(MORE_Z @ [0.9, 0.3])).astype(float)

@@ -8,7 +8,7 @@ model than the caller's; for others it is the check of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,11 +23,13 @@ from ...._utils.types import ArvizData, TableLike, VectorLike
 from ....data.large_table import LargeTable
 from ....findings.finding import Finding
 from ....graphs.chain_groups import ChainPool, pool_chains
+from ....graphs.chain_verdict import contradictions
 from ....graphs.selection import edge_gap
 from ....posterior.tables import to_arviz
 from ....programs.data import Data
 from ...program.recorded import RecordedDensity
 from ...program.result import REACH
+from ...program.weights import WeightSampler
 from ...table.refine import refine
 from ...training.restarts import pick
 from ..density.mixture import MixtureDensity
@@ -122,6 +124,7 @@ def engine_edges(
             density, start, "W", pivot=pivot_of(fit), groups=fit.model.alike_factors(),
             signed=fit.model.decoder_kind == "linear", sweeps=sweeps, warm_up=warm_up, num_draws=num_draws,
             heated=turned, time_budget=time_budget, progress=progress,
+            look=_without_constraints(fit, density, table, start, decoder_prior),
         )  # fmt: skip
     pool = pool_chains(draws.prob, draws.prob_error, draws.log_marginal.mean(1), None, REACH)
     began = start["W"].reshape(chains, -1, fit.model.n_factors).cpu().numpy()
@@ -157,6 +160,25 @@ def _recorded(
         why = f"its own program fails in double precision ({str(error).splitlines()[0]})"
         raise _not_sampled(why) from error
     return made, density
+
+
+def _without_constraints(
+    fit: Fit, density: RecordedDensity, table: Table, start: Position, prior: DecoderPrior | None
+) -> Callable[[Position], Tensor] | None:
+    """Of a position of the chains P(edge) of each edge if it alone were permitted; None where all are."""
+    model = pick(fit.model, [fit.best]).cpu()
+    permitted = model.permitted.double()  # a copy
+    if bool(permitted.all()):
+        return None
+    for mask in (model.permitted, model.allowed):
+        mask.fill_(True)
+    free = RecordedDensity(model_program(model, table, prior).program, density.data, density.n_chains)
+
+    def masked(u: Position) -> Position:
+        return {**u, "W": u["W"] * permitted.reshape(u["W"].shape[1:])}
+
+    sampler = WeightSampler(free, free.blocks["W"], masked(start))
+    return lambda u: sampler.prob_if_added(masked(u))
 
 
 def _not_sampled(why: str) -> OtherProgram:
@@ -219,7 +241,7 @@ def _packed(
         mean: Array = np.average(values[keep], axis=0, weights=pool.weight[keep])
         return mean
 
-    findings = [*_held(made), *_unlike_prior(fit, draws, pool)]
+    findings = [*_contradictions(fit, draws, pool, permitted), *_held(made), *_unlike_prior(fit, draws, pool)]
     findings += chain_findings(fit, draws, pool, gap, wanted, is_free(fit))
     plain = is_exact(fit) and not lacks_of_decoder(fit.model)
     squares = draws.weight.astype(float) ** 2
@@ -259,6 +281,21 @@ def _packed(
             "kernels": "; ".join(f"{name}: {how}" for name, how in draws.methods.items()),
         },
     )  # fmt: skip
+
+
+def _contradictions(
+    fit: Fit, draws: ProgramDraws, pool: ChainPool, permitted: NDArray[np.bool_]
+) -> list[Finding]:
+    """Edges that a constraint forbids and the data want."""
+    if draws.looked is None or "eta" not in draws.sites:
+        return []
+    keep = pool.keep
+    if_permitted = np.average(draws.looked[keep], axis=0, weights=pool.weight[keep])
+    rates = np.broadcast_to(draws.sites["eta"][keep].mean((0, 1)), permitted.shape[1:])
+    against = contradictions(
+        np.where(permitted, np.nan, if_permitted), rates, fit.feature_names, fit.factor_names
+    )
+    return [Finding("constraints", sentence, source="chains") for sentence in against]
 
 
 def _unlike_prior(fit: Fit, draws: ProgramDraws, pool: ChainPool) -> list[Finding]:

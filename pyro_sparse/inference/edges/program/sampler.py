@@ -34,6 +34,8 @@ from ..mcmc.stopping import BatchMeans, Thinned
 from .packing import packed_edges
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...program.recorded import Position
     from ...program.result import ProgramFit
 
@@ -66,6 +68,8 @@ class ProgramDraws(NamedTuple):
     sweeps : int
     asked : ndarray of bool (feature, factor)
         Edges that the program neither forbids nor requires.
+    looked : ndarray (chain, feature, factor) or None
+        Mean of what `look` saw.
     methods : dict of str
         How each block was drawn, and how often accepted.
     stopped_by : {"", "time", "interrupt"}
@@ -82,6 +86,7 @@ class ProgramDraws(NamedTuple):
     asked: NDArray[np.bool_]
     methods: dict[str, str]
     stopped_by: str
+    looked: Array | None = None
 
 
 def program_edges(
@@ -172,6 +177,7 @@ def run_program(
     climbing: int | None = None,
     heated: list[bool] | None = None,
     time_budget: float | None = None,
+    look: Callable[[Position], Tensor] | None = None,
     progress: bool = False,
 ) -> ProgramDraws:
     """Sweep all chains and keep what is wanted, every sweep in the pivot's frame.
@@ -193,13 +199,15 @@ def run_program(
     climbing, heated
         Of `ProgramChains`.
     time_budget : float, optional
+    look : callable, optional
+        Of a position, something of each edge (chain, feature, factor), asked every tenth sweep.
     progress : bool
     """
     chains = ProgramChains(density, start, warm_up, climbing, heated)
     if groups is None:
         groups = _alike(density.edges(chains.position)[site].log_odds[0])
     frame = Frame(pivot, groups, density.n_chains, signed)
-    collected = _Collector(density, chains, site, frame, num_draws)
+    collected = _Collector(density, chains, site, frame, num_draws, look)
     began, stopped_by = time.monotonic(), ""
     timed = began  # once the first sweeps, which record, are made
     with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
@@ -235,8 +243,15 @@ class _Collector:
     """Sums and draws of sweeps as they come."""
 
     def __init__(
-        self, density: RecordedDensity, chains: ProgramChains, site: str, frame: Frame, num_draws: int
+        self,
+        density: RecordedDensity,
+        chains: ProgramChains,
+        site: str,
+        frame: Frame,
+        num_draws: int,
+        look: Callable[[Position], Tensor] | None,
     ):
+        self.look, self.looked = look, list[Array]()
         self.density, self.chains, self.site = density, chains, site
         self.kinds = {s.name: s.kind for s in density.layout.sites.values()}
         n_factors = density.layout.n_factors
@@ -265,6 +280,9 @@ class _Collector:
         prob = np.take_along_axis(prob, order[:, None], -1)
         if self.done % _LEVEL_EVERY == 0:
             self.level.append(self.chains.log_marginal().cpu().numpy())
+        if self.look is not None and self.done % _LEVEL_EVERY == 0:
+            seen = self.look(self.chains.position).cpu().numpy()
+            self.looked.append(np.take_along_axis(seen, order[:, None], -1))
         values = self.density.values(self.chains.position)
         for name, kind in self.kinds.items():
             if kind == "factors":
@@ -330,6 +348,7 @@ class _Collector:
             asked=self.asked,
             methods=methods,
             stopped_by=stopped_by,
+            looked=np.mean(self.looked, axis=0) if self.looked else None,
         )
 
 

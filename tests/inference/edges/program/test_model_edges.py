@@ -311,3 +311,21 @@ def test_no_scales_are_looked_at_where_rates_are_others_than_the_priors(x):
     draws, pool = drawn(12.0, size=(G, K))
     draws.sites.clear()
     assert _unlike_prior(fitted(SparseDecoder(G, K, **PRIOR), x), draws, pool) == []
+
+
+# ---- constraints -----------------------------------------------------------------------------------------
+def test_a_wrong_anchor_is_named_and_right_ones_are_not():
+    rng = np.random.default_rng(0)
+    edges = np.array([[1, 0], [0, 1], [1, 0], [1, 1], [0, 1], [0, 0], [1, 0], [0, 1]])
+    table = np.tanh(rng.standard_normal((200, 2)) @ edges.T) * 1.5 + 0.3 * rng.standard_normal((200, 8))
+    prior = SpikeSlabNormal(slab_scale=1.0, spike_scale=0.1, b=2.0)
+
+    def findings(anchors):
+        fit = fitted(Bent(8, 2, decoder="linear", prior=prior, anchors=anchors), table)
+        idata = fit.edge_posterior(sweeps=150, warm_up=70, num_draws=8, chains=2)
+        assert idata.attrs["edge_method"] == "program"
+        return [f.message for f in findings_of(idata=idata) if f.kind == "constraints"]
+
+    assert findings({0: 0, 1: 1}) == []
+    against = findings({0: 0, 1: 1, 3: 0})
+    assert len(against) == 1 and "would have edges to" in against[0]
