@@ -30,8 +30,8 @@ from torch import Tensor
 from torch.distributions import Transform
 
 from .blocks import accepted
+from .edge_densities import edge_log_density
 from .recorded import Block, EdgeTerms, Position, RecordedDensity
-from .weights import edge_log_density
 
 __all__ = ["AxisSampler"]
 

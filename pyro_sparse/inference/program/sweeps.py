@@ -16,8 +16,10 @@ from torch import Tensor
 from .axes import AxisSampler
 from .blocks import BlockSampler, Sampler
 from .collapsed import CollapsedSampler, RowIntegral
+from .edge_densities import edge_prob
+from .gates import GateSampler
 from .recorded import Block, EdgeTerms, Position, RecordedDensity
-from .weights import GateSampler, WeightSampler, edge_prob
+from .weights import WeightSampler
 
 __all__ = ["ProgramChains"]
 

@@ -4,7 +4,7 @@ The log likelihood of feature j's weights is replaced by its quadratic :math:`b^
 at a point that does not depend on them. Under it each pair :math:`(\gamma_{jk}, w_{jk})` has a closed
 conditional; a sweep over the factors in random order is reversible, so that the ratio of the true likelihood
 to the quadratic, of the last state to the first, is all that Metropolis has to ask. Slabs and spikes that are
-no normal distributions are such with scales that are drawn first. Gates are drawn from their conditionals.
+no normal distributions are such with scales that are drawn first (`edge_densities.py`).
 
 Every third time weights also walk: a scan under the quadratic at where they are, whose way back is the
 opposite scan under the quadratic at where they would be.
@@ -14,23 +14,21 @@ References
 Gamerman (1997), Sampling from the posterior distribution in generalized linear mixed models, Statistics and
 Computing 7
 Neal (2011), MCMC using Hamiltonian dynamics, section 5.4.3 (surrogate transitions: Liu 2001, section 9.4.3)
-Andrews and Mallows (1974), Scale mixtures of normal distributions, JRSS B 36
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.distributions import Chi2
 
 from .blocks import accepted, is_quadratic
+from .edge_densities import drawn_variance, edge_prob, log_evidence, summed_evidence
 from .recorded import Block, EdgeTerms, Position, RecordedDensity
 
-__all__ = ["GateSampler", "WeightSampler", "edge_log_density", "edge_prob"]
+__all__ = ["WeightSampler"]
 
 _AVERAGE = 0.02  # least weight of the newest sweep in running means
 _WANTED = 0.65  # acceptance, below which a sweep is over fewer factors at a time
@@ -38,8 +36,6 @@ _REPEATS = 3  # sweeps over the weights of one quadratic, which costs as much as
 _WALK_EVERY = 3  # sweeps
 _PATIENCE = 20  # sweeps of the warm-up between two decisions
 _LEAST_PRECISION = 1e-8
-_SCALES = 64  # draws of the variance of a Laplace or Student density, where its evidence is asked for
-_TINY = 1e-12  # of a weight, under a Laplace density whose scale is asked for
 
 
 class WeightSampler:
@@ -162,8 +158,8 @@ class WeightSampler:
         linear, precision = self._quadratic(weight, u)
         diagonal = precision.diagonal(dim1=-2, dim2=-1)
         pull = linear - (precision @ weight[..., None])[..., 0] + diagonal * weight
-        slab = _summed_evidence(self.families[0], terms.slab, terms.slab_df, pull, diagonal)
-        spike = _summed_evidence(self.families[1], terms.spike, terms.spike_df, pull, diagonal)
+        slab = summed_evidence(self.families[0], terms.slab, terms.slab_df, pull, diagonal)
+        spike = summed_evidence(self.families[1], terms.spike, terms.spike_df, pull, diagonal)
         return torch.sigmoid(terms.log_odds + slab - spike)
 
     def _adapt(self, n_factors: int) -> None:
@@ -217,62 +213,9 @@ class WeightSampler:
         if set(self.families) <= {"normal", "point"}:
             return slab, spike, terms.log_odds
         there = torch.rand_like(weight) < edge_prob(weight, terms, self.families)
-        slab = _mixed(self.families[0], terms.slab, terms.slab_df, weight, there)
-        spike = _mixed(self.families[1], terms.spike, terms.spike_df, weight, ~there)
+        slab = drawn_variance(self.families[0], terms.slab, terms.slab_df, weight, there)
+        spike = drawn_variance(self.families[1], terms.spike, terms.spike_df, weight, ~there)
         return slab, spike, terms.log_odds
-
-
-class GateSampler:
-    """Draws the 0/1 gates of a site given the rest, factor by factor, all features at once.
-
-    Parameters
-    ----------
-    density : RecordedDensity
-    block : Block
-    u : dict of Tensor
-        Not used: gates have no scale to learn.
-    """
-
-    method, acceptance = "gibbs", 1.0
-
-    def __init__(self, density: RecordedDensity, block: Block, u: Position):
-        self.density, self.block = density, block
-        self.prob = self.density.pack(block, u)
-
-    def ascend(self, u: Position) -> Position:
-        """As `draw`."""
-        return self.draw(u, adapts=True)
-
-    def draw(self, u: Position, adapts: bool) -> Position:
-        """Every gate from its conditional; `prob` then has the conditional probabilities."""
-        gate = self.density.pack(self.block, u)
-        log_odds = self.density.edges(u)[self.block.name].log_odds
-        now = self.density.total(self.block, gate, u)
-        prob = torch.zeros_like(gate)
-        for k in torch.randperm(gate.shape[-1]).tolist():
-            flipped = gate.clone()
-            flipped[..., k] = 1 - gate[..., k]
-            then = self.density.total(self.block, flipped, u)
-            gain = torch.where(gate[..., k] > 0.5, now - then, then - now)  # of its being there
-            odds = log_odds[..., k] + gain.nan_to_num(nan=0.0)
-            prob[..., k] = torch.sigmoid(odds)
-            there = (torch.rand_like(odds).logit() < odds).to(gate.dtype)
-            changes = there != gate[..., k]
-            now = torch.where(changes, then, now)
-            gate = torch.where(changes[..., None], flipped, gate)
-        self.prob = prob
-        return self.density.unpack(self.block, gate, u)
-
-    def settle(self) -> None:
-        """End of the warm-up: nothing to tune."""
-
-    def state(self) -> dict[str, Any]:
-        """The probabilities of its last sweep."""
-        return {"prob": self.prob}
-
-    def load(self, saved: dict[str, Any]) -> None:
-        """Go on from a state."""
-        self.prob = saved["prob"]
 
 
 Normal: TypeAlias = "tuple[Any, Tensor]"  # mean and variance
@@ -286,7 +229,7 @@ def _conditional(
     diagonal = precision[..., k, k]
     pull = linear[..., k] - (precision[..., k, :] * weight).sum(-1) + diagonal * weight[..., k]
     wide, narrow = slab[..., k], spike[..., k]
-    odds = log_odds[..., k] + _log_evidence(pull, diagonal, wide) - _log_evidence(pull, diagonal, narrow)
+    odds = log_odds[..., k] + log_evidence(pull, diagonal, wide) - log_evidence(pull, diagonal, narrow)
     variances = [variance / (1 + diagonal * variance) for variance in (wide, narrow)]
     there, absent = ((variance * pull, variance) for variance in variances)
     return odds, there, absent
@@ -323,90 +266,3 @@ def _scanned(
         log_density = log_density + _log_mixture(odds, drawn, there, absent)
         moved[..., k] = drawn
     return moved, log_density
-
-
-def edge_prob(weight: Tensor, terms: EdgeTerms, families: tuple[str, str]) -> Tensor:
-    """Probability of each edge given its weight.
-
-    Parameters
-    ----------
-    weight : Tensor (chain, feature, factor)
-    terms : EdgeTerms
-    families : (str, str)
-        Of slab and spike.
-    """
-    slab = _log_density(families[0], weight, terms.slab, terms.slab_df)
-    if families[1] != "point":
-        return torch.sigmoid(
-            terms.log_odds + slab - _log_density(families[1], weight, terms.spike, terms.spike_df)
-        )
-    is_wide = terms.spike > 0
-    narrow = _log_density(
-        "normal", weight, torch.where(is_wide, terms.spike, torch.ones_like(weight)), terms.spike_df
-    )
-    return torch.where(is_wide, torch.sigmoid(terms.log_odds + slab - narrow), (weight != 0).to(weight.dtype))
-
-
-def edge_log_density(weight: Tensor, terms: EdgeTerms, families: tuple[str, str]) -> Tensor:
-    """Log density of weights with their edges summed out, of spikes that are no points; up to a constant.
-
-    Parameters
-    ----------
-    weight : Tensor (..., chain, feature, factor)
-    terms : EdgeTerms
-    families : (str, str)
-        Of slab and spike.
-    """
-    there = F.logsigmoid(terms.log_odds) + _log_density(families[0], weight, terms.slab, terms.slab_df)
-    absent = F.logsigmoid(-terms.log_odds) + _log_density(families[1], weight, terms.spike, terms.spike_df)
-    return torch.logaddexp(there, absent)
-
-
-def _log_density(family: str, w: Tensor, scale: Tensor, df: Tensor) -> Tensor:
-    """Up to a constant that all families share."""
-    half = 0.9189385332046727  # log sqrt(2 pi)
-    if family == "laplace":
-        return -w.abs() / scale - (2 * scale).log()
-    if family == "student":
-        norm = torch.lgamma((df + 1) / 2) - torch.lgamma(df / 2) - 0.5 * (df * torch.pi).log() - scale.log()
-        return norm - (df + 1) / 2 * torch.log1p((w / scale) ** 2 / df)
-    return -0.5 * (w / scale) ** 2 - scale.log() - half
-
-
-def _log_evidence(pull: Tensor, diagonal: Tensor, variance: Tensor) -> Tensor:
-    """Of a normal prior of this variance, against a point mass at zero."""
-    return 0.5 * (pull**2 * variance / (1 + diagonal * variance) - torch.log1p(diagonal * variance))
-
-
-def _summed_evidence(family: str, scale: Tensor, df: Tensor, pull: Tensor, diagonal: Tensor) -> Tensor:
-    """Log evidence of a density of weights, scale mixtures summed over draws of their variance."""
-    if family in ("normal", "point"):
-        return _log_evidence(pull, diagonal, scale**2)
-    unused = torch.zeros_like(scale, dtype=torch.bool)
-    variances = torch.stack([_mixed(family, scale, df, scale, unused) for _ in range(_SCALES)])
-    return torch.logsumexp(_log_evidence(pull, diagonal, variances), 0) - math.log(_SCALES)
-
-
-def _mixed(family: str, scale: Tensor, df: Tensor, weight: Tensor, in_use: Tensor) -> Tensor:
-    """Variances of a scale mixture: given the weight where it is this density's, else from their prior."""
-    if family == "laplace":  # variance ~ Exponential(mean 2 scale^2); 1 / variance given w inverse Gaussian
-        mean = 1 / (scale * weight.abs().clamp(min=_TINY))
-        inverse = _inverse_gaussian(mean, scale**-2)
-        prior = -2 * scale**2 * torch.rand_like(scale).clamp(min=_TINY).log()
-        return torch.where(in_use, 1 / inverse.clamp(min=_TINY), prior)
-    if family == "student":
-        posterior = (df * scale**2 + weight**2) / Chi2(df + 1).sample()
-        return torch.where(in_use, posterior, df * scale**2 / Chi2(df).sample())
-    return scale**2
-
-
-def _inverse_gaussian(mean: Tensor, shape: Tensor) -> Tensor:
-    """Draws (Michael, Schucany and Haas 1976, The American Statistician 30(2))."""
-    chi = torch.randn_like(mean) ** 2
-    root = (
-        mean
-        + mean**2 * chi / (2 * shape)
-        - mean / (2 * shape) * (4 * mean * shape * chi + (mean * chi) ** 2).sqrt()
-    )
-    root = root.clamp(min=_TINY)
-    return torch.where(torch.rand_like(mean) <= mean / (mean + root), root, mean**2 / root)
