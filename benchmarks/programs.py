@@ -2,8 +2,9 @@ r"""programs: chains over programs that users write, against special chains and 
 
 `same`: a `SparseDecoder` as a program (`model_program`), sampled by the engine, and by the package's
 special chains, two seeds of either. `mean`, `max` of the differences between their mean probabilities;
-`mc_error` the root mean square difference between two seeds, of the engine and of the special chains
-(`mc_error_special`). `cost`: CPU seconds to the same Monte Carlo variance, engine by special chains.
+`mc_error` the Monte Carlo standard error of these means, by the variance between the four chains of a seed
+(root mean square over edges and seeds), of the engine and of the special chains (`mc_error_special`). `cost`:
+CPU seconds to the same variance, engine by special chains.
 250 x 12, two factors, with an anchor each or without; `record_cpu_s` is what recording takes.
 
 `calibrated`: programs that the package does not have, and two that it has (`_programs.py`). Truths are
@@ -38,12 +39,10 @@ from benchmarks._programs import PROGRAMS
 from pyro_sparse.calibrate.programs import program_experiment
 from pyro_sparse.calibrate.scores import ece, ece_when_calibrated
 from pyro_sparse.graphs.alignment import match_columns, similarity
-from pyro_sparse.graphs.chain_groups import pool_chains
 from pyro_sparse.graphs.selection import bayesian_fdr, edge_verdicts
 from pyro_sparse.inference.edges.program.model_program import model_program
 from pyro_sparse.inference.edges.program.sampler import run_program
 from pyro_sparse.inference.program.recorded import RecordedDensity
-from pyro_sparse.inference.program.result import REACH
 from pyro_sparse.inference.program.sweeps import ProgramChains
 from pyro_sparse.inference.training.restarts import pick
 
@@ -154,6 +153,7 @@ def same(name: str, seed: int, quick: bool) -> Row:
     )
     fit = ps.fit(model, simulated(kind, seed), seed=seed, restarts=4, progress=False)
     special, engine, cpu = [], [], [0.0, 0.0]
+    of_chains: tuple[list[Array], list[Array]] = [], []
     record = 0.0
     for again in (0, 1):
         before = time.process_time()
@@ -162,20 +162,22 @@ def same(name: str, seed: int, quick: bool) -> Row:
         )
         cpu[0] += time.process_time() - before
         special.append(ps.edge_prob(idata).to_numpy())
+        of_chains[0].append(idata["edge_posterior"]["restart_probability"].to_numpy())
         reference = idata["edge_posterior"]["weight"].transpose("feature", "factor").to_numpy()
         before = time.process_time()
-        draws, recorded = _engine(fit, reference, again, quick)
+        probability, recorded = _engine(fit, reference, again, quick)
         cpu[1] += time.process_time() - before - recorded
         record = recorded
-        engine.append(draws)
+        of_chains[1].append(probability)
+        engine.append(probability.mean(0))
     first, second = (np.mean(both, axis=0) for both in (special, engine))
-    gaps = [float(np.sqrt(np.mean((both[0] - both[1]) ** 2))) for both in (special, engine)]
+    errors = [float(np.sqrt(np.mean([p.var(0, ddof=1) / len(p) for p in both]))) for both in of_chains]
     apart = np.abs(first - second)
     return {
         "mean": float(apart.mean()),
         "max": float(apart.max()),
-        "mc_error": gaps[1],
-        "mc_error_special": gaps[0],
+        "mc_error": errors[1],
+        "mc_error_special": errors[0],
         "factors": int((fit.weights[fit.best] != 0).any(0).sum()),
         "middling": int(((first > 0.05) & (first < 0.95)).sum()),
         "special_cpu_s": cpu[0] / 2,
@@ -185,7 +187,7 @@ def same(name: str, seed: int, quick: bool) -> Row:
 
 
 def _engine(fit: Any, reference: Array, seed: int, quick: bool) -> tuple[Array, float]:
-    """Probabilities in the order of factors of `reference`, and CPU seconds of recording."""
+    """Probabilities of each chain in the order of factors of `reference`, and CPU seconds of recording."""
     model = model_program(pick(fit.model, [fit.best]), fit.table).program
     data = ps.Data(np.asarray(fit.table.x, dtype=float))
     density = RecordedDensity(model, data, 4, seed=seed)
@@ -201,8 +203,7 @@ def _engine(fit: Any, reference: Array, seed: int, quick: bool) -> tuple[Array, 
         density, start, "W", pivot=reference, sweeps=60 if quick else SWEEPS,
         warm_up=20 if quick else WARM_UP, num_draws=50, heated=[False] * 4,
     )  # fmt: skip
-    pool = pool_chains(draws.prob, draws.prob_error, draws.log_marginal.mean(1), None, REACH)
-    return np.average(draws.prob, axis=0, weights=pool.weight), density.recording_seconds
+    return draws.prob, density.recording_seconds
 
 
 # ---- two seeds ---------------------------------------------------------------------------------------------
