@@ -27,6 +27,7 @@ _EDGE = ("feature", "factor")
 
 def packed_edges(
     fit: ProgramFit,
+    site: str,
     draws: ProgramDraws,
     pool: ChainPool,
     restarts: list[int],
@@ -40,6 +41,8 @@ def packed_edges(
     Parameters
     ----------
     fit : ProgramFit
+    site : str
+        Whose edges.
     draws : ProgramDraws
     pool : ChainPool
         Chains by the graph they hold.
@@ -84,13 +87,13 @@ def packed_edges(
         note = "Mean probability of each edge in the best restart: a score, for one mode was looked at."
     else:
         note = (
-            f"Posterior probability of an edge of {fit.site!r} from {int(keep.sum())} Markov chains of "
+            f"Posterior probability of an edge of {site!r} from {int(keep.sum())} Markov chains of "
             f"{draws.sweeps} sweeps over all sites of the program, {sum(turned)} of them begun in other "
             "axes."
         )
     more = {
         "sweeps": draws.sweeps, "sweeps_wanted": wanted, "stopped_by": draws.stopped_by,
-        "interrupted": int(draws.stopped_by == "interrupt"), "site": fit.site, "weight_unit": "program",
+        "interrupted": int(draws.stopped_by == "interrupt"), "site": site, "weight_unit": "program",
         "declares_factors": int(fit.layout.has_axes),
         "rows_used": len(fit.data),
         "kernels": "; ".join(f"{name}: {how}" for name, how in draws.methods.items()),

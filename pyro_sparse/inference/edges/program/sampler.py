@@ -94,6 +94,7 @@ def program_edges(
     num_draws: int = 500,
     seed: int = 0,
     *,
+    site: str | None = None,
     chains: int = 4,
     sweeps: int = _SWEEPS,
     warm_up: int | None = None,
@@ -108,6 +109,9 @@ def program_edges(
     num_draws : int
         Draws kept of each chain, at most as many as sweeps.
     seed : int
+    site : str, optional
+        Whose edges, of a program with several `ps.edges` or `ps.gates`; default the first. Factors have the
+        same order and signs whichever is asked for, and the same seed the same chains.
     chains : int
         At least two: one alone could not disagree.
     sweeps, warm_up : int
@@ -124,19 +128,23 @@ def program_edges(
     """
     check_whole(1, num_draws=num_draws)
     warm_up = check_lengths(chains, sweeps, warm_up)
+    names = [edge_site.name for edge_site in fit.layout.edges]
+    site = fit.site if site is None else site
+    if site not in names:
+        raise ValueError(f"site: got {site!r}, wanted one that has edges: {', '.join(names)}")
     with undisturbed(seed):
         restarts, turned = _plan(fit, chains)
         density = RecordedDensity(fit.model, fit.data, chains, seed=seed, device=str(fit.settings["device"]))
         start = _starts(fit, restarts, turned, seed)
-        began = _loadings(fit, start)
+        began = _loadings(start, site)
         start = {name: value.to(density.device) for name, value in start.items()}
         draws = run_program(
-            density, start, fit.site, pivot=_scaled(fit, fit.weights[fit.best]), sweeps=sweeps,
+            density, start, site, pivot=_pivot(fit, density, names), frame_sites=names, sweeps=sweeps,
             warm_up=warm_up, num_draws=num_draws, heated=turned, time_budget=time_budget, progress=progress,
         )  # fmt: skip
     level = draws.log_marginal.mean(1)
     pool = pool_chains(draws.prob, draws.prob_error, level, None, REACH)
-    return packed_edges(fit, draws, pool, restarts, turned, began, sweeps - warm_up)
+    return packed_edges(fit, site, draws, pool, restarts, turned, began, sweeps - warm_up)
 
 
 def check_lengths(chains: int, sweeps: int, warm_up: int | None) -> int:
@@ -169,6 +177,7 @@ def run_program(
     site: str,
     *,
     pivot: Array,
+    frame_sites: list[str] | None = None,
     groups: list[NDArray[np.intp]] | None = None,
     signed: bool = True,
     sweeps: int,
@@ -191,6 +200,8 @@ def run_program(
         Whose edges are asked for.
     pivot : ndarray (feature, factor) or (chain, feature, factor)
         Loadings that set order and signs of declared factors.
+    frame_sites : list of str, optional
+        Sites of edges whose features the pivot has, one site's below the other's; default the one asked for.
     groups : list of ndarray of int, optional
         Sets of factors that can change places; default those with the same edges permitted and required.
     signed : bool
@@ -204,10 +215,12 @@ def run_program(
     progress : bool
     """
     chains = ProgramChains(density, start, warm_up, climbing, heated)
+    frame_sites = [site] if frame_sites is None else frame_sites
     if groups is None:
-        groups = _alike(density.edges(chains.position)[site].log_odds[0])
+        terms = density.edges(chains.position)
+        groups = _alike(torch.cat([terms[name].log_odds[0] for name in frame_sites]))
     frame = Frame(pivot, groups, density.n_chains, signed)
-    collected = _Collector(density, chains, site, frame, num_draws, look)
+    collected = _Collector(density, chains, site, frame, frame_sites, num_draws, look)
     began, stopped_by = time.monotonic(), ""
     timed = began  # once the first sweeps, which record, are made
     with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
@@ -248,16 +261,18 @@ class _Collector:
         chains: ProgramChains,
         site: str,
         frame: Frame,
+        frame_sites: list[str],
         num_draws: int,
         look: Callable[[Position], Tensor] | None,
     ):
         self.look, self.looked = look, list[Array]()
-        self.density, self.chains, self.site = density, chains, site
+        self.density, self.chains, self.site, self.frame_sites = density, chains, site, frame_sites
         self.kinds = {s.name: s.kind for s in density.layout.sites.values()}
         n_factors = density.layout.n_factors
         self.has_axes = density.layout.has_axes
         self.frame = frame
-        self.total, self.done = np.zeros(frame.pivot.shape), 0
+        self.total: Any = 0.0
+        self.done = 0
         self.batches, self.level = BatchMeans(_BATCHES), list[Array]()
         self.draws: Thinned[dict[str, Array]] = Thinned(num_draws)
         self.scores: dict[str, Array] = {}
@@ -271,12 +286,13 @@ class _Collector:
 
     def add(self) -> None:
         """The sweep that was just made."""
-        drawn, given_others = (value.cpu().numpy() for value in self.chains.conditional()[self.site])
-        given_others = np.take_along_axis(given_others, self._frame_of(drawn)[0][:, None], -1)
-        self.total += given_others
+        conditional, edges = self.chains.conditional(), self.chains.edges()
+        given_others = conditional[self.site][1].cpu().numpy()
+        given_others = np.take_along_axis(given_others, self._frame_of(conditional)[0][:, None], -1)
+        self.total = self.total + given_others
         self.batches.add(given_others)
-        weight, prob = (value.cpu().numpy() for value in self.chains.edges()[self.site])
-        order, sign = self._frame_of(weight)
+        weight, prob = (value.cpu().numpy() for value in edges[self.site])
+        order, sign = self._frame_of(edges)
         prob = np.take_along_axis(prob, order[:, None], -1)
         if self.done % _LEVEL_EVERY == 0:
             self.level.append(self.chains.log_marginal().cpu().numpy())
@@ -293,11 +309,13 @@ class _Collector:
             self.draws.add(self._draw(values, weight, prob, order, sign))
         self.done += 1
 
-    def _frame_of(self, weight: Array) -> tuple[NDArray[np.intp], Array]:
-        """Order and signs of the factors of weights (chain, feature, factor)."""
+    def _frame_of(self, edges: dict[str, tuple[Tensor, Tensor]]) -> tuple[NDArray[np.intp], Array]:
+        """Order and signs of the factors, by the weights of all sites of the frame."""
         if not self.has_axes:
             return self.identity
-        return self.frame.turns(weight * (1.0 if self.kinds[self.site] == "gates" else _UNIT / self._slab()))
+        units = units_of(self.density, self.chains.position)
+        loadings = [edges[name][0].cpu().numpy() * units[name] for name in self.frame_sites]
+        return self.frame.turns(np.concatenate(loadings, 1))
 
     def _draw(
         self, values: Any, weight: Array, prob: Array, order: NDArray[np.intp], sign: Array
@@ -325,10 +343,6 @@ class _Collector:
             kept[name] = value
         return kept
 
-    def _slab(self) -> float:
-        """Mean scale of the slab, which makes loadings of any units comparable."""
-        return float(self.density.edges(self.chains.position)[self.site].slab.mean())
-
     def result(self, stopped_by: str) -> ProgramDraws:
         """All of it."""
         draws = self.draws.chosen()
@@ -350,6 +364,18 @@ class _Collector:
             stopped_by=stopped_by,
             looked=np.mean(self.looked, axis=0) if self.looked else None,
         )
+
+
+def units_of(density: RecordedDensity, u: Position) -> dict[str, float]:
+    """What makes weights of any units comparable, by site: mean scales of slabs; of gates 1.
+
+    Parameters
+    ----------
+    density : RecordedDensity
+    u : dict of Tensor
+    """
+    terms, edges = density.edges(u), density.layout.edges
+    return {s.name: 1.0 if s.kind == "gates" else _UNIT / float(terms[s.name].slab.mean()) for s in edges}
 
 
 def _alike(log_odds: Tensor) -> list[NDArray[np.intp]]:
@@ -381,7 +407,7 @@ def program_scores(fit: ProgramFit, num_draws: int = 500, seed: int = 0) -> Arvi
     )  # fmt: skip
     pool = pool_chains(p, np.zeros(p.shape), fit.log_marginal, None, REACH)
     restarts = list(range(fit.n_restarts))
-    return packed_edges(fit, draws, pool, restarts, [False] * len(restarts), None, 0, is_score=True)
+    return packed_edges(fit, fit.site, draws, pool, restarts, [False] * len(restarts), None, 0, is_score=True)
 
 
 def _plan(fit: ProgramFit, chains: int) -> tuple[list[int], list[bool]]:
@@ -409,16 +435,23 @@ def _starts(fit: ProgramFit, restarts: list[int], turned: list[bool], seed: int)
     return start
 
 
-def _loadings(fit: ProgramFit, start: Position) -> Array:
+def _loadings(start: Position, site: str) -> Array:
     """Weights where chains begin, (chain, feature, factor)."""
-    weight = start[fit.site]
+    weight = start[site]
     return weight.reshape(len(weight), -1, weight.shape[-1]).cpu().numpy()
 
 
-def _scaled(fit: ProgramFit, weight: Array) -> Array:
-    """The fit's weights as loadings: what is nothing in units of the largest stays nothing."""
-    largest = np.abs(weight).max()
-    return weight / largest if largest > 0 else weight
+def _pivot(fit: ProgramFit, density: RecordedDensity, names: list[str]) -> Array:
+    """The fit's weights of all sites as loadings; those of other sites than the first by its last sweep."""
+    units = units_of(density, density.start)
+    order, sign = (fit.alignment[name][fit.best] for name in ("permutation", "sign"))
+    loadings = []
+    for name in names:
+        last = _loadings(fit.position, name)[fit.best][:, order] * sign
+        loadings.append(units[name] * (fit.weights[fit.best] if name == fit.site else last))
+    stacked = np.concatenate(loadings)
+    largest = np.abs(stacked).max()
+    return stacked / largest if largest > 0 else stacked
 
 
 def _reordered(value: Array, order: NDArray[np.intp], sign: Array) -> Array:

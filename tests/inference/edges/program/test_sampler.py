@@ -194,3 +194,48 @@ def test_weights_are_those_of_nuts():
 def test_hardly_any_warm_up_is_no_reason_to_fail(fit, warm_up):
     idata = fit.edge_posterior(sweeps=14 + warm_up, warm_up=warm_up)
     assert np.isfinite(ps.edge_prob(idata).to_numpy()).all()
+
+
+# ---- several sites of edges ------------------------------------------------------------------------------
+LINEAR = np.array([[0.9, 0], [0.8, 0], [0.7, 0], [0, 0.9], [0, 0.8], [0, 0.8], [0, 0], [0, 0]])
+SQUARE = np.array([[0, 0], [0, 0], [0, 0.5], [0, 0], [0, 0], [0.5, 0], [0.6, 0], [0, 0.6]])
+
+
+def bowls(d):
+    """Lines and bowls: each feature may have either of each factor."""
+    slab, spike = dist.Normal(0.0, 0.8), dist.Normal(0.0, 0.05)
+    with d.features:
+        W = ps.edges("W", log_odds=-0.5, slab=slab, spike=spike, to=d.factors)
+        V = ps.edges("V", log_odds=-1.0, slab=slab, spike=spike, to=d.factors)
+        sd = pyro.sample("sd", dist.LogNormal(-0.5, 0.7))
+    with d.rows:
+        z = ps.factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+    with d.rows, d.features:
+        pyro.sample("x", dist.Normal(z @ W.mT + (z**2 - 1) @ V.mT, sd), obs=d.x)
+
+
+@pytest.fixture(scope="module")
+def two_sites():
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((250, 2))
+    x = z @ LINEAR.T + (z**2 - 1) @ SQUARE.T + 0.4 * rng.standard_normal((250, 8))
+    return ps.fit(ps.Program(bowls, 2), x, restarts=4, sweeps=120, progress=False)
+
+
+def test_each_site_of_edges_has_its_probabilities_in_one_order_of_factors(two_sites):
+    of_w, of_v = (two_sites.edge_posterior(site=site, sweeps=150) for site in ("W", "V"))
+    assert (of_w.attrs["site"], of_v.attrs["site"]) == ("W", "V") and "'V'" in of_v.attrs["note"]
+    order = [0, 1] if ps.edge_prob(of_w).to_numpy()[0, 0] > 0.5 else [1, 0]
+    for idata, true in ((of_w, LINEAR), (of_v, SQUARE)):
+        p = ps.edge_prob(idata).to_numpy()[:, order]
+        assert (p[true != 0] > 0.9).all() and p[true == 0].mean() < 0.3
+    assert of_w["posterior"]["V"].dims == ("chain", "draw", "feature", "factor")
+    np.testing.assert_allclose(  # the same chains, whichever is asked for
+        of_w["posterior"]["V"].to_numpy(), of_v["posterior"]["weight"].to_numpy()
+    )
+    np.testing.assert_array_equal(two_sites.edge_posterior(sweeps=150).attrs["site"], "W")
+
+
+def test_a_site_without_edges_is_refused_before_the_work(two_sites):
+    with pytest.raises(ValueError, match="site: got 'sd', wanted one that has edges: W, V"):
+        two_sites.edge_posterior(site="sd")
