@@ -38,6 +38,7 @@ from benchmarks._common import Row, report_seeds
 from benchmarks._programs import PROGRAMS
 from pyro_sparse.calibrate.programs import program_experiment
 from pyro_sparse.calibrate.scores import ece, ece_when_calibrated
+from pyro_sparse.graphs._mixing import split_rhat
 from pyro_sparse.graphs.alignment import match_columns, similarity
 from pyro_sparse.graphs.selection import bayesian_fdr, edge_verdicts
 from pyro_sparse.inference.edges.program.model_program import model_program
@@ -276,19 +277,10 @@ def large(name: str, seed: int, quick: bool) -> Row:
     return {
         "fit_cpu_s": fitted - before,
         "chains_cpu_s": time.process_time() - fitted,
-        "rhat": float(np.max(_rhat(drawn))),
+        "rhat": float(split_rhat(drawn.reshape(*drawn.shape[:2], -1)).max()),
         "brier": float(np.mean((p[:, order] - (weight != 0)) ** 2)),
         "decided": int((ps.summary(idata)["verdict"] != "open").sum()),
     }
-
-
-def _rhat(drawn: Array) -> Array:
-    """Of split chains (chain, draw, ...): Gelman et al. (2013), Bayesian Data Analysis, section 11.4."""
-    half = drawn.shape[1] // 2
-    split = np.concatenate([drawn[:, :half], drawn[:, half : 2 * half]])
-    within, between = split.var(1, ddof=1).mean(0), split.mean(1).var(0, ddof=1)
-    ratio: Array = np.sqrt((half - 1) / half + between / within)
-    return ratio
 
 
 # ---- figures -----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from .identify import identify
 if TYPE_CHECKING:
     from .._utils.types import ArvizData
     from ..inference.multitask.task_result import MultiTaskFit
+    from ..inference.program.result import ProgramFit
     from ..inference.table.result import Fit
     from ..inference.transition.transition_result import TransitionFit
 
@@ -25,7 +26,9 @@ _SHORT = {
 }
 
 
-def certificate_facts(fit: Fit | TransitionFit | MultiTaskFit, idata: ArvizData) -> dict[str, Any] | None:
+def certificate_facts(
+    fit: Fit | ProgramFit | TransitionFit | MultiTaskFit, idata: ArvizData
+) -> dict[str, Any] | None:
     """What the certificate says; None where edges are only scores.
 
     Warnings of the fit and of the chains are left out, for the page shows them elsewhere.

@@ -23,12 +23,14 @@ from .._utils.torch_state import isolated
 from ..certificates.facts import certificate_facts
 from ..findings.finding import findings_of
 from ..graphs.alignment import SAME_FACTOR, agreement_matrix
+from ..inference.program.result import ProgramFit
 from ..inference.training.restarts import compared_restarts
 from ..posterior.arviz import get_group
 from ..posterior.edge_table import SCORES, beside_verdict, compared_runs, left_open, verdict_of
 from ..posterior.salience import SALIENT, goes_both_ways, salience_column, salient_edges
 from ..posterior.tables import check_labels, summary
 from .of_latents import write_latents
+from .of_program import write_program
 from .page import Drawing, how_made, inlined, need_libraries, write_page
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ _MOST_SETS = 20  # factors beyond which nobody reads who shares what
 
 @isolated()
 def report(
-    fit: Fit | TransitionFit | MultiTaskFit,
+    fit: Fit | ProgramFit | TransitionFit | MultiTaskFit,
     path: str | os.PathLike[str],
     X: TableLike | None = None,
     fdr: float = 0.1,
@@ -66,8 +68,9 @@ def report(
 
     Parameters
     ----------
-    fit : Fit, TransitionFit or MultiTaskFit
-        Of a table, of sequences or of tasks; the pages of the latter two say what their latents allow.
+    fit : Fit, ProgramFit, TransitionFit or MultiTaskFit
+        Of a table, a program, of sequences or of tasks; the pages of the latter two say what their latents
+        allow, and that of a program all its numbers and how they were drawn.
     path : path
         File to write; its folder is made where there is none.
     X : array_like of shape (sample, feature), optional
@@ -106,7 +109,8 @@ def report(
     """
     path = _page_to_write(fit, path)
     need_libraries()
-    if not hasattr(fit, "factor_names"):
+    of_program = isinstance(fit, ProgramFit)
+    if of_program or not hasattr(fit, "factor_names"):
         beside = {"X": X is not None, "groups": groups is not None, "salient": salient != SALIENT}
         misplaced = [name for name, given in {**beside, "salient_only": salient_only}.items() if given]
         if misplaced:
@@ -115,7 +119,9 @@ def report(
             )
         idata = fit.edge_posterior() if idata is None else idata
         check_labels(fit, idata)
-        return write_latents(fit, path, idata, fdr)
+        if of_program:
+            return write_program(cast("ProgramFit", fit), path, idata, fdr)
+        return write_latents(cast("TransitionFit | MultiTaskFit", fit), path, idata, fdr)
     fit = cast("Fit", fit)
     idata = _edges(fit, X) if idata is None else idata
     check_labels(fit, idata)

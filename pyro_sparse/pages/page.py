@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ..inference.multitask.task_result import MultiTaskFit
+    from ..inference.program.result import ProgramFit
     from ..inference.table.result import Fit
     from ..inference.transition.transition_result import TransitionFit
 
@@ -83,7 +84,7 @@ def percent(share: float) -> str:
     return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.1f} %" if value >= 0.1 else "<0.1 %"
 
 
-def how_made(fit: Fit | TransitionFit | MultiTaskFit) -> dict[str, Any]:
+def how_made(fit: Fit | ProgramFit | TransitionFit | MultiTaskFit) -> dict[str, Any]:
     """Settings of a fit, versions of what made it, and when the page was made."""
     return {
         "settings": [

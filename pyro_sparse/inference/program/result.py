@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -205,19 +204,6 @@ class ProgramFit(FitResult):
             "history": self.history.to_dict("list"),
         }
         files.write(path, "program fit", meta, {"arrays": arrays, "position": dict(self.position)})
-
-    def report(self, path: str | os.PathLike[str], **options: Any) -> Path:
-        """Programs have no page yet.
-
-        Raises
-        ------
-        TypeError
-            Always.
-        """
-        raise TypeError(
-            "report: is of ready models; of a program read summary(), edge_posterior().attrs['verdict'] and "
-            "the pictures of pyro_sparse.plots"
-        )
 
     def _unconfirmed(self) -> list[Finding]:
         """Factors of the best restart that no other restart found; chains may confirm them."""

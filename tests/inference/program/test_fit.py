@@ -116,11 +116,6 @@ def test_a_bare_function_is_told_how_to_become_a_model():
         ps.fit(linear, simulated(rows=20))
 
 
-def test_a_program_says_what_it_cannot_do_yet(fit, tmp_path):
-    with pytest.raises(TypeError, match="report: is of ready models"):
-        fit.report(tmp_path / "page.html")
-
-
 def test_a_saved_fit_comes_back_whole(fit, tmp_path):
     fit.save(path := tmp_path / "fit.pt")
     again = ps.load(path, ps.Program(linear, 2), ps.Data(simulated()))
