@@ -33,11 +33,12 @@ from .initialise import parameters_of, weight_density
 if TYPE_CHECKING:
     from ...table.result import Fit
 
-__all__ = ["Spoken", "spoken"]
+__all__ = ["Spoken", "left_out_factors", "spoken"]
 
 Array = NDArray[np.float64]
 
 _LEAST_SWEEPS = 30  # after the warm-up, for chains that agree to mean something
+_NAMED = 3  # factors in a message
 _MOST_PAIRS = 200  # features, beyond which pairs of them are too many to follow
 # Vehtari et al. (2021) ask for 1.01 of one quantity; the largest of many pairs is higher by chance.
 _RHAT = 1.05
@@ -127,6 +128,35 @@ def spoken(
     confirmed = [] if began is None else _came_back(fit, chains, pool, began)
     p_value = np.nan if check is None else check.p_value
     return Spoken(findings, warned, confirmed, (slab, spike), p_value)
+
+
+def left_out_factors(fit: Fit, kept: int | None, of_prior: bool = True) -> list[Finding]:
+    """Factors that chains did not run over, since the fit had left them empty: their zeros are the fit's.
+
+    Parameters
+    ----------
+    fit : Fit
+    kept : int or None
+        Factors that the chains ran over; None: all.
+    of_prior : bool
+        Whether an edge is what the fit's prior says, which is what the engine's chains ask for.
+    """
+    names = tuple(fit.factor_names[kept:]) if kept is not None else ()
+    if not names:
+        return []
+    message = (
+        f"Chains ran over the {kept} factor{'s' if kept != 1 else ''} that the fit kept, and do not say whether "
+        f"the data want edges of {_and(names)}, which it left empty"
+    )
+    remedy = 'edge_posterior("program") asks for them, too, and takes longer' if of_prior else ""
+    return [Finding("empty", message, remedy, source="chains", factors=names)]
+
+
+def _and(names: tuple[str, ...]) -> str:
+    """Names, the last one after "and"; of many, how many there are."""
+    if len(names) > _NAMED:
+        return f"{len(names)} factors"
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
 def _held(fit: Fit) -> list[str]:

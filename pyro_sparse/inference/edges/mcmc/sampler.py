@@ -32,7 +32,7 @@ from ..density.mixture import MixtureDensity
 from .accumulator import ChainSummary
 from .chain_evidence import explored_evidence
 from .density_check import check_program
-from .diagnostics import spoken
+from .diagnostics import left_out_factors, spoken
 from .initialise import (
     DecoderPrior,
     chains_of,
@@ -238,7 +238,7 @@ def mcmc_edges(
     pool = _pooled(fit, summary, exact, len(table.x))
     wanted = all_sweeps - warm
     starts = _Starts(restarts, dense, rotated, began)
-    return _packed(fit, summary, starts, table, X, learn_scales, wanted, pool, edge)
+    return _packed(fit, summary, starts, table, X, learn_scales, wanted, pool, edge, kept)
 
 
 class _Starts(NamedTuple):
@@ -352,6 +352,7 @@ def _packed(
     wanted: int,
     pool: ChainPool,
     edge: str,
+    kept: int | None,
 ) -> ArvizData:
     keep = pool.keep
 
@@ -367,6 +368,7 @@ def _packed(
     diagnostics = spoken(
         fit, chains, pool, gap, forbidden, learned, len(table.x), edge == "prior", starts.loadings
     )
+    diagnostics.findings.extend(left_out_factors(fit, kept, edge == "prior"))
     done = chains.log_joint.shape[1]
     if chains.stopped_by == "time":
         message = f"The time budget ended the chains after {done} of {wanted} sweeps"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import pyro_sparse as ps
+from pyro_sparse.findings.finding import findings_of
+from pyro_sparse.inference.edges.mcmc.diagnostics import left_out_factors
 
 QUICK = {"restarts": 4, "steps": 1500, "seed": 0, "progress": False}
 SHORT = {"sweeps": 250, "warm_up": 80, "seed": 0}
@@ -58,6 +62,18 @@ def test_chains_run_over_the_factors_that_the_fit_kept(fit):
     assert weight.shape[-1] == 6 and not weight[..., 3:].any()
     level = idata["sample_stats"]["log_joint"].values
     assert np.ptp(level) < 15 and "in other axes" in idata.attrs["note"]
+    [empty] = [finding for finding in findings_of(idata=idata) if finding.kind == "empty"]
+    assert empty.factors == ("factor 4", "factor 5", "factor 6") and not empty.remedy
+    assert "ran over the 3 factors" in empty.message and "factor 4, factor 5 and factor 6" in empty.message
+    assert empty.message in idata.attrs["verdict"]
+
+
+def test_what_is_said_of_factors_that_chains_left_out():
+    fit = SimpleNamespace(factor_names=[f"factor {k + 1}" for k in range(6)])
+    assert left_out_factors(fit, None) == left_out_factors(fit, 6) == []
+    [one], [many] = left_out_factors(fit, 5), left_out_factors(fit, 1)
+    assert "edges of factor 6, which" in one.message and 'edge_posterior("program")' in one.remedy
+    assert "over the 1 factor that" in many.message and "edges of 5 factors, which" in many.message
 
 
 @pytest.mark.parametrize(
