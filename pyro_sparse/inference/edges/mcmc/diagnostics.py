@@ -145,8 +145,8 @@ def left_out_factors(fit: Fit, kept: int | None, of_prior: bool = True) -> list[
     if not names:
         return []
     message = (
-        f"Chains ran over the {kept} factor{'s' if kept != 1 else ''} that the fit kept, and do not say whether "
-        f"the data want edges of {_and(names)}, which it left empty"
+        f"Chains ran over the {kept} factor{'s' if kept != 1 else ''} that the fit kept, and do not say "
+        f"whether the data want edges of {_and(names)}, which it left empty"
     )
     remedy = 'edge_posterior("program") asks for them, too, and takes longer' if of_prior else ""
     return [Finding("empty", message, remedy, source="chains", factors=names)]
