@@ -47,6 +47,7 @@ LEAST_KEPT = 10  # sweeps after the warm-up
 _SWEEPS, _WARM_UP = 800, 200
 _BATCHES = 10
 _TIMED = 5  # sweeps, after as many, by which the rest is judged
+_LOOKED_AT = 20  # sweeps of the warm-up, from half of which empty factors are filled
 _LEVEL_EVERY = 10  # sweeps, between two looks at the density of a chain
 
 
@@ -223,9 +224,12 @@ def run_program(
     collected = _Collector(density, chains, site, frame, frame_sites, num_draws, look)
     began, stopped_by = time.monotonic(), ""
     timed = began  # once the first sweeps, which record, are made
+    before: list[Array] = []  # what factors hold that the pivot has empty
     with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
         try:
             for sweep in range(sweeps):
+                if sweep == warm_up and before:
+                    frame.fill(np.concatenate(before))
                 chains.sweep()
                 bar.update()
                 if sweep + 1 == 2 * _TIMED and time_budget is None:
@@ -235,6 +239,12 @@ def run_program(
                     )
                 timed = time.monotonic() if sweep + 1 == _TIMED else timed
                 if sweep < warm_up:
+                    if (
+                        collected.learns
+                        and sweep >= warm_up // 2
+                        and sweep % (1 + warm_up // _LOOKED_AT) == 0
+                    ):
+                        before.append(collected.loadings(chains.edges()))
                     continue
                 collected.add()
                 if time_budget and time.monotonic() - began > time_budget and collected.done >= LEAST_KEPT:
@@ -311,11 +321,23 @@ class _Collector:
 
     def _frame_of(self, edges: dict[str, tuple[Tensor, Tensor]]) -> tuple[NDArray[np.intp], Array]:
         """Order and signs of the factors, by the weights of all sites of the frame."""
-        if not self.has_axes:
-            return self.identity
+        return self.frame.turns(self.loadings(edges)) if self.has_axes else self.identity
+
+    @property
+    def learns(self) -> bool:
+        """Whether there is an empty factor that loadings can fill."""
+        return self.has_axes and self.frame.learns
+
+    def loadings(self, edges: dict[str, tuple[Tensor, Tensor]]) -> Array:
+        """Weights of all sites of the frame in units of their slabs, (chain, feature, factor).
+
+        Parameters
+        ----------
+        edges : dict of (Tensor, Tensor)
+            From `ProgramChains.edges`.
+        """
         units = units_of(self.density, self.chains.position)
-        loadings = [edges[name][0].cpu().numpy() * units[name] for name in self.frame_sites]
-        return self.frame.turns(np.concatenate(loadings, 1))
+        return np.concatenate([edges[n][0].cpu().numpy() * units[n] for n in self.frame_sites], 1)
 
     def _draw(
         self, values: Any, weight: Array, prob: Array, order: NDArray[np.intp], sign: Array

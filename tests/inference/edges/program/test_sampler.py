@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pandas as pd
 import pyro
@@ -14,6 +16,7 @@ from scipy.stats import norm
 
 import pyro_sparse as ps
 from pyro_sparse.certificates.table import criteria_of
+from pyro_sparse.findings.finding import findings_of
 from pyro_sparse.inference.edges.program.model_program import model_program
 from pyro_sparse.inference.edges.program.sampler import run_program
 from pyro_sparse.inference.program.recorded import RecordedDensity
@@ -39,6 +42,17 @@ def test_true_edges_are_present_and_others_are_not(fit, idata):
     assert (p[:, order][WEIGHT != 0] > 0.95).all() and (p[:, order][WEIGHT == 0] < 0.95).all()
     table = ps.summary(idata)
     assert (table["verdict"] == "present").sum() == 6 and "p_salient_0.3" not in table
+
+
+def test_a_factor_that_the_fit_left_empty_gets_the_frame_that_chains_agree_on(fit):
+    emptied = copy.copy(fit)
+    emptied.weights, emptied._edges = fit.weights.copy(), {}
+    emptied.weights[..., 1] = 0.0
+    idata = emptied.edge_posterior(sweeps=150)
+    mean = idata["posterior"]["weight"].to_numpy().mean((0, 1))
+    other = np.abs(fit.weights[fit.best][:, 1]) > 0.4
+    assert (np.abs(mean[other, 1]) > 0.4).all() and (np.abs(mean[~other, 1]) < 0.3).all()
+    assert not [finding for finding in findings_of(idata=idata) if finding.kind in ("axes", "chains")]
 
 
 def test_every_site_outside_of_the_rows_has_draws_and_factors_have_scores(fit, idata):
