@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from ..findings.finding import findings_of, sentences
@@ -39,7 +40,7 @@ def certificate_facts(
     elsewhere = set(sentences(findings_of(fit, idata)))
     return {
         "by": "by" in certificate.table,
-        "criteria": certificate.theorem.split("; "),
+        "criteria": re.split(r"; (?![^(]*\))", certificate.theorem),  # not inside of brackets
         "all": certificate.all_identified,
         "caution": [*_only_if(certificate), *(note for note in certificate.caution if note not in elsewhere)],
         "rows": [

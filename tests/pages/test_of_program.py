@@ -86,3 +86,9 @@ def test_a_program_without_factors_has_a_page_without_a_certificate(tmp_path):
 def test_what_only_a_table_has_is_refused(fit, tmp_path):
     with pytest.raises(TypeError, match="salient_only: is for a table's fit, not for a ProgramFit"):
         ps.report(fit, tmp_path / "page.html", salient_only=True)
+
+
+def test_criteria_of_a_certificate_are_whole(fit, idata):
+    criteria = gather(fit, idata, 0.1)["certificate"]["criteria"]
+    assert len(criteria) == 2 and all(text.count("(") == text.count(")") for text in criteria)
+    assert "; ".join(criteria) == ps.identify(fit, idata=idata).theorem
