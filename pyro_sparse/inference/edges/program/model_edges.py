@@ -172,12 +172,13 @@ def _without_constraints(
         return None
     for mask in (model.permitted, model.allowed):
         mask.fill_(True)
-    free = RecordedDensity(model_program(model, table, prior).program, density.data, density.n_chains)
 
     def masked(u: Position) -> Position:
         return {**u, "W": u["W"] * permitted.reshape(u["W"].shape[1:])}
 
-    sampler = WeightSampler(free, free.blocks["W"], masked(start))
+    with undisturbed(0):  # a density begins a random stream of its own, and the chains have the caller's
+        free = RecordedDensity(model_program(model, table, prior).program, density.data, density.n_chains)
+        sampler = WeightSampler(free, free.blocks["W"], masked(start))
     return lambda u: sampler.prob_if_added(masked(u))
 
 

@@ -18,7 +18,7 @@ from pyro_sparse.graphs.chain_groups import pool_chains
 from pyro_sparse.inference.edges.mcmc import running
 from pyro_sparse.inference.edges.mcmc.density_check import OtherProgram
 from pyro_sparse.inference.edges.program.findings import chain_findings, loose_factors
-from pyro_sparse.inference.edges.program.model_edges import _unlike_prior
+from pyro_sparse.inference.edges.program.model_edges import _unlike_prior, _without_constraints
 from pyro_sparse.inference.edges.program.model_program import model_program, refuse_other_density
 from pyro_sparse.inference.program.recorded import RecordedDensity
 from pyro_sparse.inference.training.restarts import pick
@@ -329,3 +329,13 @@ def test_a_wrong_anchor_is_named_and_right_ones_are_not():
     assert findings({0: 0, 1: 1}) == []
     against = findings({0: 0, 1: 1, 3: 0})
     assert len(against) == 1 and "would have edges to" in against[0]
+
+
+def test_asking_beyond_constraints_leaves_the_random_stream_alone(x):
+    fit = fitted(SparseDecoder(G, K, forbidden=[(0, 1)], **PRIOR), x)
+    made = model_program(pick(fit.model, [fit.best]), fit.table)
+    density = RecordedDensity(made.program, ps.Data(np.asarray(fit.table.x, dtype=float)), 2, seed=3)
+    torch.manual_seed(7)
+    state, seed = torch.random.get_rng_state(), torch.initial_seed()
+    assert _without_constraints(fit, density, fit.table, density.start, None) is not None
+    assert torch.equal(torch.random.get_rng_state(), state) and torch.initial_seed() == seed
