@@ -121,14 +121,13 @@ class CollapsedSampler:
         """A step that leaves the posterior invariant."""
         flat, (place, sign) = self.metric.flat(u), self.metric.frame(u)
         size = self.step_size * (0.7 + 0.6 * torch.rand(()).item())
-        root = self.metric.root
 
         def along(flat: Tensor) -> tuple[Tensor, Tensor]:
             level, slope = self._slope(u, flat)
-            return level, ((slope.gather(1, place) * sign)[:, None] @ root)[:, 0]
+            return level, self.metric.pulled_back(slope.gather(1, place) * sign)
 
         def moved_by(step: Tensor) -> Tensor:
-            return torch.zeros_like(flat).scatter(1, place, (root @ step[..., None])[..., 0] * sign)
+            return torch.zeros_like(flat).scatter(1, place, self.metric.scaled(step) * sign)
 
         before, force = along(flat)
         momentum = torch.randn_like(flat)

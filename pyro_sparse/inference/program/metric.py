@@ -3,8 +3,9 @@ r"""The metric of Hamiltonian steps over all numbers outside of the rows, learne
 Factors change signs and places from sweep to sweep, so that the variance of a loading over sweeps is that of
 its sign. Draws are therefore brought into the frame of a reference, factor by factor, before their moments
 are taken: the metric is :math:`M^{-1} = (1 - a) \operatorname{diag} S + a S` in that frame, S being the
-covariance of a window of the warm-up and a growing with its length. A step is taken in the frame of the state
-it begins at and refused if it ends in another one, which leaves the posterior invariant.
+covariance of a window of the warm-up and a growing with its length; of many numbers a = 0. A step is taken in
+the frame of the state it begins at and refused if it ends in another one, which leaves the posterior
+invariant.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = ["AlignedMetric"]
 _FIRST_SCALE, _LEAST_VARIANCE = 0.05, 1e-5
 _ENDS = 0.1, 0.3, 0.6  # of windows, as shares of the sweeps that adapt
 _FEWEST = 5  # sweeps of a window
+_MOST_DENSE = 500  # numbers, whose square is kept for each chain; of more the variances alone
 _STATE = ("root", "reference", "learned", "count", "total", "square")
 _INDEPENDENT = 0.1  # share of draws, of the numbers that move slowly
 
@@ -42,8 +44,8 @@ class AlignedMetric:
 
     Attributes
     ----------
-    root : Tensor (chain or 1, number, number)
-        Cholesky factor of the covariance.
+    root : Tensor (chain or 1, number, number), or (chain or 1, number)
+        Cholesky factor of the covariance; of many numbers their standard deviations.
     """
 
     def __init__(self, density: RecordedDensity, names: list[str], u: Position, length: int):
@@ -52,10 +54,20 @@ class AlignedMetric:
         self.n_factors = density.layout.n_factors
         self.loadings = next((s.name for s in density.layout.axes if s.kind == "edges"), "")
         size = sum(u[name][0].numel() for name in names)
-        eye = torch.eye(size, dtype=u[names[0]].dtype, device=u[names[0]].device)
-        self.root = _FIRST_SCALE * eye.expand(1 if self.pools else density.n_chains, size, size)
+        self.is_dense = size <= _MOST_DENSE
+        scale = u[names[0]].new_full((1 if self.pools else density.n_chains, size), _FIRST_SCALE)
+        self.root = scale.diag_embed() if self.is_dense else scale
+        self.total = self.square = torch.zeros_like(scale)  # of a window, as soon as it has begun
         self.reference: Tensor | None = None  # (chain, number)
         self.learned = self.count = 0
+
+    def scaled(self, step: Tensor) -> Tensor:
+        """L v of steps v (chain, number), with covariance L L'."""
+        return (self.root @ step[..., None])[..., 0] if self.is_dense else self.root * step
+
+    def pulled_back(self, slope: Tensor) -> Tensor:
+        """L' g of slopes g (chain, number)."""
+        return (slope[:, None] @ self.root)[:, 0] if self.is_dense else self.root * slope
 
     def flat(self, u: Position) -> Tensor:
         """The numbers of all sites, (chain, number)."""
@@ -103,7 +115,7 @@ class AlignedMetric:
             self.reference = flat[:1].expand_as(flat).clone() if self.pools else flat.clone()
         place, sign = self.frame(u)
         away = flat.gather(1, place) * sign - self.reference
-        outer = away[:, :, None] * away[:, None, :]
+        outer = away[:, :, None] * away[:, None, :] if self.is_dense else away**2
         if self.count == 0:
             self.total, self.square = torch.zeros_like(away), torch.zeros_like(self.root)
         self.total = self.total + away
@@ -114,18 +126,23 @@ class AlignedMetric:
             return False
         draws = self.count * (len(flat) if self.pools else 1)
         mean = (self.total.sum(0, keepdim=True) if self.pools else self.total) / draws
-        covariance = self.square / draws - mean[:, :, None] * mean[:, None, :]
-        variance = covariance.diagonal(dim1=-2, dim2=-1).clamp(min=_LEAST_VARIANCE)
-        share = _INDEPENDENT * draws / (_INDEPENDENT * draws + variance.shape[-1])
-        self.root = torch.linalg.cholesky(
-            share * covariance + (variance - share * covariance.diagonal(dim1=-2, dim2=-1)).diag_embed()
-        )
+        self.root = self._root(self.square / draws, mean, draws)
         self.reference, self.count = self.reference + mean, 0
         return True
 
+    def _root(self, square: Tensor, mean: Tensor, draws: int) -> Tensor:
+        if not self.is_dense:
+            return (square - mean**2).clamp(min=_LEAST_VARIANCE).sqrt()
+        covariance = square - mean[:, :, None] * mean[:, None, :]
+        diagonal = covariance.diagonal(dim1=-2, dim2=-1)
+        share = _INDEPENDENT * draws / (_INDEPENDENT * draws + diagonal.shape[-1])
+        rest = diagonal.clamp(min=_LEAST_VARIANCE) - share * diagonal
+        root: Tensor = torch.linalg.cholesky(share * covariance + rest.diag_embed())
+        return root
+
     def state(self) -> dict[str, Any]:
         """All that its next sweeps depend on."""
-        return {name: getattr(self, name, None) for name in _STATE}
+        return {name: getattr(self, name) for name in _STATE}
 
     def load(self, saved: dict[str, Any]) -> None:
         """Go on from a state."""

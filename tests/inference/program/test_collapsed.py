@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy import special, stats
 
+from pyro_sparse.inference.program import metric as metrics
 from pyro_sparse.inference.program.blocks import BlockSampler
 from pyro_sparse.inference.program.collapsed import CollapsedSampler, RowIntegral
 from pyro_sparse.inference.program.metric import AlignedMetric
@@ -88,9 +89,12 @@ def looked_at(u):
     return torch.stack([*seen, z.mean(1), (z**2).mean(1)], 1).numpy()
 
 
-def test_draws_of_posteriors_stay_such(simulated):
+@pytest.mark.parametrize("is_dense", [True, False])
+def test_draws_of_posteriors_stay_such(simulated, is_dense, monkeypatch):
     """Averaged over tables drawn from the program the posterior is the prior, whatever the metric."""
+    monkeypatch.setattr(metrics, "_MOST_DENSE", 100 if is_dense else 1)
     u, sampler = simulated.start, sampler_of(simulated, simulated.start)
+    assert sampler.metric.is_dense is is_dense
     rate = special.expit(LOG_ODDS)
     small = [stats.norm(0, s).cdf(0.2) - stats.norm(0, s).cdf(-0.2) for s in (SLAB, SPIKE)]
     wanted = [
@@ -101,7 +105,8 @@ def test_draws_of_posteriors_stay_such(simulated):
     size = sampler.metric.root.shape[-1]
     torch.manual_seed(5)
     sampler.metric.reference = sampler.metric.flat(u)
-    sampler.metric.root = 0.2 * torch.linalg.qr(torch.randn(CHAINS, size, size, dtype=torch.float64))[1]
+    numbers = torch.randn(CHAINS, size, size, dtype=torch.float64)
+    sampler.metric.root = 0.2 * torch.linalg.qr(numbers)[1] if is_dense else 0.1 + 0.3 * numbers[:, 0].abs()
     sampler.step_size = 0.3
     for _ in range(15):
         u = sampler.draw(u, adapts=False)
@@ -123,7 +128,10 @@ def test_numbers_have_one_frame_whatever_the_order_and_the_signs_of_factors():
     assert torch.equal(place, torch.arange(place.shape[1]).expand_as(place)) and (signs == 1).all()
 
 
-def test_the_metric_is_the_covariance_in_that_frame_mixed_with_its_diagonal():
+@pytest.mark.parametrize("is_dense", [True, False])
+def test_the_metric_is_the_covariance_in_that_frame_mixed_with_its_diagonal(is_dense, monkeypatch):
+    """Or the diagonal alone, of many numbers."""
+    monkeypatch.setattr(metrics, "_MOST_DENSE", 100 if is_dense else 1)
     density = RecordedDensity(*case("linear"), 2)
     u, torch_rng = density.start, torch.Generator().manual_seed(0)
     metric = AlignedMetric(density, ["W", "sd"], u, 100)
@@ -140,8 +148,11 @@ def test_the_metric_is_the_covariance_in_that_frame_mixed_with_its_diagonal():
     share = 2.0 / (2.0 + flat.shape[1])  # a tenth of twenty draws, beside as many as there are numbers
     variance = np.maximum(covariance.diagonal(), 1e-5)
     wanted = share * covariance + np.diag(variance - share * covariance.diagonal())
-    root = metric.root[0].numpy()
-    np.testing.assert_allclose(root @ root.T, wanted, atol=1e-9)
+    root, step = metric.root[0].numpy(), torch.linspace(-1, 1, flat.shape[1], dtype=torch.float64)[None]
+    root = root if is_dense else np.diag(root)
+    np.testing.assert_allclose(root @ root.T, wanted if is_dense else np.diag(variance), atol=1e-9)
+    np.testing.assert_allclose(metric.scaled(step)[0], root @ step[0].numpy())
+    np.testing.assert_allclose(metric.pulled_back(step)[0], root.T @ step[0].numpy())
 
 
 def test_it_goes_on_from_its_state():
