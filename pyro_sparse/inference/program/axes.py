@@ -123,7 +123,8 @@ class AxisSampler:
         """The same where weights alone change: all angles at once."""
         of_loadings = self._conjugate(u, _rotation(self.n_factors, i, j, angles)[:, None])[1]
         columns = list(range(self.n_factors)) if self.correlation else [i, j]
-        terms, level = self.density.edges(u), torch.zeros(1, dtype=angles.dtype, device=angles.device)
+        terms = self.density.edges(u)
+        level = torch.zeros(len(angles), self.density.n_chains, dtype=angles.dtype, device=angles.device)
         for name in self.of_rotations:
             weight = _flat(u[name]) @ of_loadings[..., columns]
             here = EdgeTerms(**{key: _flat(v)[..., columns] for key, v in vars(terms[name]).items()})

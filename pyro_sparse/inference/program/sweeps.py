@@ -159,14 +159,13 @@ class ProgramChains:
                 )
         return edges
 
-    def conditional(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """As `edges`, the weight of each edge summed out where that has a closed form (Rao and Blackwell).
+    def drawn(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Of sites of weights, as `edges`, with less noise: the probabilities of the last sweep's draws.
 
-        The weights are then those of the sweep that the probabilities belong to, and another draw of the
-        same density as the position's, whose axes may have been rotated since.
+        The weights are those that the probabilities belong to, before axes were rotated, and a draw of the
+        same density as the position's. See `WeightSampler.drawn`.
         """
-        drawn = {n: s.drawn for n, s in self.samplers.items() if isinstance(s, WeightSampler) and s.drawn}
-        return {**self.edges(), **drawn}
+        return {n: s.drawn for n, s in self.samplers.items() if isinstance(s, WeightSampler) and s.drawn}
 
     def log_marginal(self) -> Tensor:
         """Log density of all sites outside of the rows, (chain,): `RowIntegral.level`."""

@@ -51,8 +51,9 @@ class WeightSampler:
     ----------
     acceptance : float
     drawn : (Tensor, Tensor) or None
-        Of the last sweep over weights whose likelihood is a quadratic: the weights, and the probability of
-        each edge given the others, its own weight summed out (chain, feature, factor).
+        Of the last sweep, (chain, feature, factor) both: the weights, and the mean over its draws of the
+        probability of each edge, its own weight summed out where the likelihood is a quadratic (Rao and
+        Blackwell), else given it.
     """
 
     def __init__(self, density: RecordedDensity, block: Block, u: Position):

@@ -130,7 +130,7 @@ def spoken(
     return Spoken(findings, warned, confirmed, (slab, spike), p_value)
 
 
-def left_out_factors(fit: Fit, kept: int | None, of_prior: bool = True) -> list[Finding]:
+def left_out_factors(fit: Fit, kept: int | None, engine_can: bool = True) -> list[Finding]:
     """Factors that chains did not run over, since the fit had left them empty: their zeros are the fit's.
 
     Parameters
@@ -138,8 +138,8 @@ def left_out_factors(fit: Fit, kept: int | None, of_prior: bool = True) -> list[
     fit : Fit
     kept : int or None
         Factors that the chains ran over; None: all.
-    of_prior : bool
-        Whether an edge is what the fit's prior says, which is what the engine's chains ask for.
+    engine_can : bool
+        Whether the engine's chains, which run over all factors, can ask for the same edges.
     """
     names = tuple(fit.factor_names[kept:]) if kept is not None else ()
     if not names:
@@ -148,7 +148,7 @@ def left_out_factors(fit: Fit, kept: int | None, of_prior: bool = True) -> list[
         f"Chains ran over the {kept} factor{'s' if kept != 1 else ''} that the fit kept, and do not say "
         f"whether the data want edges of {_and(names)}, which it left empty"
     )
-    remedy = 'edge_posterior("program") asks for them, too, and takes longer' if of_prior else ""
+    remedy = 'edge_posterior("program") asks for them, too, and takes longer' if engine_can else ""
     return [Finding("empty", message, remedy, source="chains", factors=names)]
 
 

@@ -29,6 +29,7 @@ from ....graphs.chain_groups import ChainPool, pool_chains
 from ....graphs.selection import edge_gap
 from ....posterior.tables import to_arviz
 from ..density.mixture import MixtureDensity
+from ..density.requirements import lacks_for_engine
 from .accumulator import ChainSummary
 from .chain_evidence import explored_evidence
 from .density_check import check_program
@@ -368,7 +369,8 @@ def _packed(
     diagnostics = spoken(
         fit, chains, pool, gap, forbidden, learned, len(table.x), edge == "prior", starts.loadings
     )
-    diagnostics.findings.extend(left_out_factors(fit, kept, edge == "prior"))
+    engine_can = edge == "prior" and not lacks_for_engine(fit.model) and not isinstance(fit.table, LargeTable)
+    diagnostics.findings.extend(left_out_factors(fit, kept, engine_can))
     done = chains.log_joint.shape[1]
     if chains.stopped_by == "time":
         message = f"The time budget ended the chains after {done} of {wanted} sweeps"

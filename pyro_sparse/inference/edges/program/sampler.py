@@ -296,7 +296,8 @@ class _Collector:
 
     def add(self) -> None:
         """The sweep that was just made."""
-        conditional, edges = self.chains.conditional(), self.chains.edges()
+        edges = self.chains.edges()
+        conditional = {**edges, **self.chains.drawn()}
         given_others = conditional[self.site][1].cpu().numpy()
         given_others = np.take_along_axis(given_others, self._frame_of(conditional)[0][:, None], -1)
         self.total = self.total + given_others
