@@ -55,6 +55,7 @@ def test_links_are_relative_and_lead_into_the_package(name):
     assert link.resolve() == PACKAGE / name
 
 
+@pytest.mark.slow
 def test_nothing_imports_through_the_links():
     for path in sources():
         for node in ast.walk(ast.parse(path.read_text())):
@@ -107,6 +108,7 @@ LATE = {  # imports in a method of the one base of results, of what is made of r
 }
 
 
+@pytest.mark.slow
 def test_no_file_needs_itself():
     """No circle of imports, those in functions included; files of packages only where they are named."""
     files = {".".join(["pyro_sparse", *p.relative_to(PACKAGE).with_suffix("").parts]): p for p in sources()}
@@ -173,6 +175,7 @@ def required(*extras: str) -> set[str]:
     return {re.match(r"[\w-]+", line)[0].lower() for lines in lists for line in lines}
 
 
+@pytest.mark.slow
 def test_what_is_imported_is_required():
     """A package that only comes along with another one goes when that one no longer needs it."""
     makers_of = packages_distributions()

@@ -22,6 +22,7 @@ def test_jobs():
     assert [job["what"] for job in gpu.tasks(options(quick=True, seeds=1))] == ["step", "fit"]
 
 
+@pytest.mark.slow
 def test_a_step_is_timed(monkeypatch):
     monkeypatch.setitem(gpu.SIZES, "ml", Sizes(12, 3, 6, 10))
     monkeypatch.setattr(gpu, "TURN", 0.0)

@@ -76,6 +76,7 @@ def small(monkeypatch):
     monkeypatch.setattr(growth, "FEW", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", growth.AXES)
 def test_every_axis_runs(small, axis):
     sizes = [32, 64] if axis in ("epoch", "fit", "once") else [2, 3] if axis == "factors" else [8, 9]

@@ -89,6 +89,7 @@ def test_a_solver_that_is_not_installed_is_left_out(monkeypatch, capsys):
     assert len(inner.table(rows)) == 3
 
 
+@pytest.mark.slow
 def test_a_peer_that_does_not_run_is_said():
     with pytest.raises(RuntimeError, match="peer: .* did not run"):
         inner.step(2, 3, 1000, "nowhere", "false")

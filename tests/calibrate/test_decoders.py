@@ -53,6 +53,7 @@ def test_true_weights_are_standardised_loadings(likelihood, noise):
     np.testing.assert_allclose(size[[0, 1], [0, 1]], np.abs(truth["weight"])[[0, 1], [0, 1]], atol=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", ["training", "chains"])
 def test_what_ctrl_c_cut_short_is_not_ranked(cut, monkeypatch):
     advance, posterior, data_sets = Run.advance, Fit.edge_posterior, []

@@ -50,6 +50,7 @@ def test_a_factor_statement_cannot_be_simulated():
         simulate_tables(ps.Program(scored, FACTORS), table(), 1)
 
 
+@pytest.mark.slow
 def test_an_experiment_has_a_probability_for_every_edge_and_intervals_for_every_site():
     experiment = program_experiment(
         ps.Program(linear, FACTORS), table(rows=40), 3, sweeps=60, warm_up=30, num_draws=20

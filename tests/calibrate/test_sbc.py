@@ -92,6 +92,7 @@ def test_enumerated_rows_pass_and_the_same_with_another_prior_fails():
     assert not other.passes and other.table.loc["edges", "bias_z"] > 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "statistic", "words"),
     [

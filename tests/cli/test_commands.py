@@ -215,6 +215,7 @@ def test_fit_is_the_library_fit(fitted, table):
     np.testing.assert_array_equal(loaded.weights, again.weights)
 
 
+@pytest.mark.slow
 def test_restarts_one_by_one_are_the_fit(run, fitted, table, tmp_path):
     folder, said, _ = fitted
     options = [*SHORT, "--out", tmp_path]
@@ -304,6 +305,7 @@ def test_report_of_a_fit(run, fitted, tmp_path):
     assert "<html" in (tmp_path / "again.html").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_rate_of_the_fit_is_remembered(run, table, tmp_path, monkeypatch):
     monkeypatch.setitem(polish._SWEEPS, "small", (400, 60, 20))
@@ -383,6 +385,7 @@ def test_rows_of_counts_need_not_differ_in_depth(run, tmp_path):
         assert ps.load(out / "model.pt").model.likelihood.size_factors is depth
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_what_an_edge_is_can_be_asked_and_is_refused_before_the_fit_where_it_cannot(run, tmp_path):
     rng = np.random.default_rng(0)
@@ -399,6 +402,7 @@ def test_what_an_edge_is_can_be_asked_and_is_refused_before_the_fit_where_it_can
     assert arviz_files.from_netcdf(out / "idata.nc").attrs["edge_means"] == "practical"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_a_column_of_exposures(run, tmp_path):
     """It is no feature, reaches the fit and its parts, and has to be there."""
@@ -611,6 +615,7 @@ def test_a_full_disk_is_a_message(run, table, tmp_path, monkeypatch):
     ps.load(tmp_path / "out" / "model.pt")
 
 
+@pytest.mark.slow
 def test_a_full_disk_under_standard_output_is_a_message(fitted):
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full here")

@@ -63,6 +63,7 @@ def test_density_is_the_sum_over_frames(lags, actions):
     assert chain.log_prob(z).shape == chain.batch_shape == (R, S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lags", [0, 1, 2])
 def test_draws_follow_the_transition(lags):
     """Standardised by its own moments a draw is white noise; padding stays 0."""

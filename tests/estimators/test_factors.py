@@ -39,6 +39,7 @@ def fitted(table, hurried_module):
     return SparseFactorModel(**(QUICK | {"steps": 400})).fit(table)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:X. :RuntimeWarning")  # scikit-learn's tables are ordered blobs
 @parametrize_with_checks([SparseFactorModel(n_factors=1, restarts=1, steps=5, random_state=0)])
 def test_scikit_learn_contract(estimator, check):
@@ -131,6 +132,7 @@ def test_grid_search(table):
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
+@pytest.mark.slow
 def test_grid_search_over_arguments_of_the_prior(table):
     """It had no set_params, so that `prior__lambda1` was no parameter."""
     prior = ps.priors.SpikeSlabLasso(lambda0=50.0)

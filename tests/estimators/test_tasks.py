@@ -208,6 +208,7 @@ def test_names_of_a_table_of_another_library_reach_the_fit():
     assert model.fit_.tasks.feature_names == list("abcde")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_same_as_the_plain_call(dtype):
     settings = {"steps": 20, "restarts": 1}

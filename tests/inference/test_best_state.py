@@ -90,6 +90,7 @@ def test_a_worse_last_state_within_its_error_stays():
         assert (run.history[-1]["stage"] == UNDONE) == back
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_back_to_the_same_state(overfitted, tmp_path):
     """Stopped when the best state lies behind it, and after the end."""
 

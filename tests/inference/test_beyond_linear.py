@@ -30,6 +30,7 @@ def fit_of(bend):
     return ps.fit(model, panel(bend), **QUICK)
 
 
+@pytest.mark.slow
 def test_linear_dynamics_leave_the_axes_to_the_noise():
     """Influences of a line span too little. Independent noise can fix the axes.
 
@@ -45,6 +46,7 @@ def test_linear_dynamics_leave_the_axes_to_the_noise():
     assert (row["holds"] is None) == ("noise fixes the axes" in row["figure"])
 
 
+@pytest.mark.slow
 def test_dynamics_that_bend_are_believed_to():
     fit = fit_of(bend=True)
     assert fit.agreement["beyond_linear"][0] > 3 and fit.agreement["influence"][0] > 0.5

@@ -87,6 +87,7 @@ def test_r_score_edges():
         r_score(z, z, z)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["boosting", "lasso"])
 def test_dci_one_to_one_and_mixed(method):
     rng = np.random.default_rng(4)
@@ -100,6 +101,7 @@ def test_dci_one_to_one_and_mixed(method):
     assert noise.informativeness < 0.05
 
 
+@pytest.mark.slow
 def test_dci_formula_from_its_own_importances():
     rng = np.random.default_rng(5)
     true = rng.standard_normal((200, 3))
@@ -122,6 +124,7 @@ def levels_and_mixed(n, seed):
     return levels, codes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["boosting", "histogram"])
 def test_dci_of_levels(method):
     levels, codes = levels_and_mixed(600, 6)

@@ -224,6 +224,7 @@ def test_strengths_want_a_dependency_vae(data):
         other.edge_posterior(method="jacobian")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_missing_cells_and_counts(data):
     x = data.x[:400].copy()

@@ -18,6 +18,7 @@ SHORT = {"restarts": 1, "steps": 4, "progress": False}
 NETS = {"hidden": 4, "units": 4, "gated_units": 4}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize(
     ("make", "data", "options"),

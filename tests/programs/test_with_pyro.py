@@ -75,6 +75,7 @@ def test_predictive_simulates_tables(name, parallel):
     assert error[:, seen].std() == pytest.approx(1.0, abs=0.08)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vectorize", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_variational_bounds_rise(name, vectorize):

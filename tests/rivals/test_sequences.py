@@ -256,6 +256,7 @@ def test_a_fit_leaves_the_random_stream_alone():
     assert torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ivae", "slow_vae", "pcl", "beta_tcvae", "mask_off"])
 def test_training_lowers_the_loss(method):
     x, _, _ = transition_data("TimeDiag", n=500, d_z=D, d_x=G, seed=0).part("train")

@@ -120,6 +120,7 @@ def test_reported_elbos_do_not_contain_it():
     assert abs(fits[1].elbo).max() < 1e3
 
 
+@pytest.mark.slow
 def test_steps_are_small_unless_asked_for():
     x = np.random.default_rng(0).normal(size=(60, 6))
 

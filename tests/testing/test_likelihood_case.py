@@ -284,6 +284,7 @@ class ClumpedSuccesses(Successes):
 LAWS = [Waiting, Shares, Positive, Steep, LongTails, Corner, Successes, ClumpedSuccesses]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distribution", LAWS)
 @pytest.mark.parametrize("share", [1.0, 0.999])
 def test_a_density_is_integrated_over_its_support(distribution, share):

@@ -55,6 +55,7 @@ def counts_of(strategy, read, cases):
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "read", "cases"),
     [

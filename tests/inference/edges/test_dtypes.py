@@ -67,6 +67,7 @@ def combinations():
         yield pytest.param(likelihood, decoder, dtype, prior, marks=[] if quick else pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("likelihood", "decoder", "dtype", "prior"), list(combinations()))
 def test_chains_run_and_leave_the_model_as_it_was(likelihood, decoder, dtype, prior):
     fit = fitted(likelihood, decoder, dtype, prior)

@@ -337,6 +337,7 @@ def test_the_density_of_a_root_is_that_of_its_matrix():
     torch.testing.assert_close(level - level[0], wanted - wanted[0])
 
 
+@pytest.mark.slow
 def test_oblique_steps_keep_the_prior_of_correlations():
     """Chains of those alone, from draws of the prior of a program whose cells say nothing."""
     chains = 1500

@@ -8,6 +8,7 @@ import pyro_sparse as ps
 from tests._programs import FACTORS, gated, grouped, linear, table
 
 
+@pytest.mark.slow
 def test_each_site_has_its_plate_kernel_and_blanket():
     sites = ps.check(ps.Program(linear, FACTORS), table(), chains=2).sites
     assert sites["plate"].to_dict() == {
@@ -18,6 +19,7 @@ def test_each_site_has_its_plate_kernel_and_blanket():
     assert sites.loc["sd", "drawn"].startswith("proposals from a Laplace")
 
 
+@pytest.mark.slow
 def test_it_says_which_axes_rotate_and_whether_the_data_are_asked():
     text = str(ps.check(ps.Program(linear, FACTORS), table(), chains=2))
     assert "z, W rotate together, by priors alone" in text and "CPU seconds" in text

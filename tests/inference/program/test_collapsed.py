@@ -89,6 +89,7 @@ def looked_at(u):
     return torch.stack([*seen, z.mean(1), (z**2).mean(1)], 1).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_dense", [True, False])
 def test_draws_of_posteriors_stay_such(simulated, is_dense, monkeypatch):
     """Averaged over tables drawn from the program the posterior is the prior, whatever the metric."""

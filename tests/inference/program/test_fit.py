@@ -46,6 +46,7 @@ def test_the_last_position_has_values_on_their_own_support(fit):
     torch.testing.assert_close(values["W"], fit.position["W"][fit.best])
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_bits_and_another_one_does_not(fit):
     again = ps.fit(ps.Program(linear, 2), simulated(), restarts=3, sweeps=60, progress=False)
     other = ps.fit(ps.Program(linear, 2), simulated(), restarts=3, sweeps=60, seed=1, progress=False)
@@ -58,6 +59,7 @@ def test_history_has_a_row_for_each_restart_and_look(fit):
     assert len(fit.history) == 3 * 6 and fit.history["step"].max() == 60
 
 
+@pytest.mark.slow
 def test_a_fit_that_was_cut_off_resumes_bit_for_bit(fit, tmp_path, monkeypatch):
     path, advance, made = tmp_path / "run.pt", job.ProgramGroup._advance, []
 

@@ -90,6 +90,7 @@ def test_the_grid_of_the_next_tests_agrees_with_the_evidence_of_all_graphs():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("slab", "spike"), [("laplace", "laplace"), ("student", "student"), ("normal", "laplace")]
 )
@@ -101,6 +102,7 @@ def test_scale_mixtures_agree_with_quadrature(slab, spike):
     check(run(sampler, density.start, 180, 20, look(density)), wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("slab", "spike"),
     [("student", "student"), ("laplace", "laplace")],
@@ -175,6 +177,7 @@ def test_weights_of_bits_agree_with_quadrature(slab, parts):
     assert sampler.n_parts == parts and 0.5 < sampler.acceptance < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_bits", [False, True])
 def test_probabilities_of_the_sweep_agree_too(is_bits):
     """Weights summed out where the likelihood is a quadratic, else the mean over several draws of them."""
@@ -204,6 +207,7 @@ class Walk:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slab", ["normal", "laplace"])
 def test_walks_agree_with_quadrature(slab):
     sampler, density = sampler_of(LAWS[slab][0](1.0), LAWS["normal"][0](0.15), bernoulli, x=BITS, z=MORE_Z)

@@ -82,6 +82,7 @@ def there(monkeypatch):
     monkeypatch.setattr(SparseRun, "_capturable", lambda run: run.closed_form is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("options", MODELS, ids=str)
 def test_a_recorded_step_does_what_every_step_of_its_kind_does(there, options, missing):

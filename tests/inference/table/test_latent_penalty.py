@@ -188,6 +188,7 @@ def test_a_heavy_penalty_leaves_fewer_dependencies():
     assert (strength[20.0] < 0.3 * strength[0.0]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "penalty",
     [

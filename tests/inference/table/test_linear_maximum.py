@@ -89,6 +89,7 @@ def test_the_search_takes_the_place_of_worse_restarts():
     assert maxima.level[maxima.best] == maxima.level.max()
 
 
+@pytest.mark.slow
 def test_minor_factors_do_not_count():
     """Five factors, and forty of N(0, .1^2) loadings that no theory names; a likelihood counts some."""
     rng, main = np.random.default_rng(1000), np.kron(np.eye(5), np.ones((5, 1)))

@@ -58,6 +58,7 @@ def blocks(kind, seed=0, n=600):
     return draw[kind]().astype(float), edge
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bernoulli", "poisson", "negative_binomial", "normal"])
 def test_the_screen_leaves_the_edges_of_every_likelihood(kind):
     """Weights of yes/no data, of few counts and of large units were all shrunk to zero."""
@@ -96,6 +97,7 @@ def test_the_screen_goes_by_what_a_cell_tells():
         np.testing.assert_allclose(pull(run.information, run.unit)[0, :, 0], expected, rtol=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_what_a_reader_should_know_of_units_lassos_and_numbers_of_factors():
     x, _ = blocks("normal", n=150)

@@ -41,6 +41,7 @@ def test_the_edge_is_that_of_marchenko_and_pastur():
     assert ratio == pytest.approx(top / (1 + np.sqrt(0.1)) ** 2)
 
 
+@pytest.mark.slow
 def test_a_larger_number_is_advised_only_where_it_would_explain_more():
     rng = np.random.default_rng(1000)
     x = rng.multivariate_normal(np.zeros(12), implied(3), size=300)

@@ -32,6 +32,7 @@ def folded():
     return z, torch.as_tensor(x).float(), np.array([[False], [True]])
 
 
+@pytest.mark.slow
 def test_curves_find_a_factor_of_which_a_feature_is_not_monotone(folded):
     z, x, edge = folded
     found = curve_factor(x, torch.as_tensor(z[:, 1:]).float(), edge, own())
@@ -53,6 +54,7 @@ def test_curves_read_observed_cells_only(folded):
     assert correlation(z[whole, 0], answers[0][whole]) > 0.98
 
 
+@pytest.mark.slow
 def test_the_only_factor_can_be_asked_for(folded):
     z, x, _ = folded
     x = torch.stack([x[:, 0], torch.as_tensor(np.tanh(z[:, 0])).float()], 1)

@@ -151,6 +151,7 @@ def test_factors_held_by_their_anchors_alone_are_not_found():
     assert restarts.found_factors(edge, restarts.prescribed_edges(model)).tolist() == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_graph_that_was_told_whole_is_not_called_empty():
     rng = np.random.default_rng(0)
     graph = np.kron(np.eye(2, dtype=bool), np.ones((4, 1), dtype=bool))
@@ -164,6 +165,7 @@ def test_a_graph_that_was_told_whole_is_not_called_empty():
     assert "no edge but those it was given" in said
 
 
+@pytest.mark.slow
 def test_right_anchors_do_not_make_a_restart_with_one_factor_look_like_two():
     rng = np.random.default_rng(28)
     loading = np.kron(np.eye(2), np.full((4, 1), 0.7))

@@ -92,6 +92,7 @@ def test_each_sequence_goes_on_from_its_own_end(sequences, fitted):
     np.testing.assert_array_less(abs(both[1, 0] - alone.mean("draw")[0, 0]), 5 * spread * (2 / 400) ** 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 @pytest.mark.filterwarnings("ignore:X. frame t-1 still predicts:RuntimeWarning")  # without lags
 @pytest.mark.parametrize("kind", [{"lags": 0}, {"lags": 2}, {"smoother": True}])

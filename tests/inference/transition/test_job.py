@@ -70,6 +70,7 @@ def test_all_restarts_stand_in_the_frame_of_the_best(fitted):
     assert fitted.agreement["similarity"][other] == pytest.approx(np.mean(correlations), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits(fitted, data):
     x, _, a = data.part("train")
     again = ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=2, **SMALL)
@@ -77,6 +78,7 @@ def test_the_same_seed_gives_the_same_bits(fitted, data):
     np.testing.assert_array_equal(again.relaxed_action, fitted.relaxed_action)
 
 
+@pytest.mark.slow
 def test_a_resumed_fit_gives_the_same_bits(fitted, data, tmp_path, monkeypatch):
     x, _, a = data.part("train")
     file, advance, steps = tmp_path / "run.pt", TransitionRun.advance, []
@@ -138,6 +140,7 @@ def test_a_smoother_goes_through_all_stages(data, tmp_path, monkeypatch):
         assert torch.equal(theirs[name][:1] if value.shape != theirs[name].shape else theirs[name], value)
 
 
+@pytest.mark.slow
 def test_ctrl_c_returns_the_fit_so_far(data, monkeypatch):
     x, _, a = data.part("train")
     advance, steps = TransitionRun.advance, []
@@ -165,6 +168,7 @@ def test_ctrl_c_returns_the_fit_so_far(data, monkeypatch):
         ps.fit(model_of(x, n_actions=3), x, actions=a, restarts=2, **SMALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("call", "kept"), [(1, 1), (3, 1), (5, 1), (7, 2)])
 def test_ctrl_c_in_the_search_for_axes_keeps_what_there_is(data, monkeypatch, call, kept):
     """Each of two restarts searches after its dense fit and after its polish, in two whitenings each."""
@@ -349,6 +353,7 @@ def test_a_saved_fit_remembers_labels_and_steps(tmp_path, intervals):
         again.transform(strange, time="day", actions=["what"])
 
 
+@pytest.mark.slow
 def test_the_graph_keeps_to_the_constraints(data):
     x, _, a = data.part("train")
     model = model_of(x, n_actions=3, required_time=[(0, 1)], forbidden_time=[(1, 2), (2, 0)])

@@ -43,6 +43,7 @@ def frames(model, batch):
     return latents(model, batch)[0].detach().numpy().reshape(-1, 3)
 
 
+@pytest.mark.slow
 def test_latents_become_straighter(dense, monkeypatch):
     monkeypatch.setattr(module, "_AROUND", 100)
     model, batch, schedule, z = dense

@@ -106,6 +106,7 @@ def test_too_few_steps_are_found_before_the_fit(blank):
         ps.fit(model_of(x, 2), x, **SMALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lags", [0, 1, 2, 3])
 def test_a_gap_counts_once(lags):
     """Steps of one sequence with a gap and, later, a missing action: those of the fit and of new data."""

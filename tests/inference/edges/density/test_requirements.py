@@ -44,6 +44,7 @@ def few(fit):
     return fit.table.rows(np.arange(4)).batch().whole()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [k for k in KINDS if not any(word in k for word in SLOW)])
 def test_nothing_is_silent(kind):
     assert run_kind(kind, [5000])["silent"] == 0

@@ -54,6 +54,7 @@ def test_ratio_is_that_of_a_direct_search(laplace):
     assert found.p_value == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("laplace", [True, False])
 def test_p_values_of_prior_draws_are_no_smaller_than_uniform_ones(laplace):
     rng, density = np.random.default_rng(2), MixtureDensity(laplace, SLAB, SPIKE)

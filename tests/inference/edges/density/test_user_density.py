@@ -268,6 +268,7 @@ class OnlyPrior(ps.priors.Prior):
         return dist.StudentT(3.0, 0.0, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize(
     ("prior", "message"),
@@ -302,6 +303,7 @@ def test_what_chains_cannot_take_is_said(prior, message):
         assert found.attrs["edge_method"] == "score" and re.search(message, found.attrs["chosen_because"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_learned_parameters_are_not_drawn():
     fit = fitted(Learned(student(1.0), student(0.1)))

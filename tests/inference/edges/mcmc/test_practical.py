@@ -40,6 +40,7 @@ def matched(p):
     return p[:, [int(p[5 * k : 5 * k + 5].sum(0).argmax()) for k in range(3)]]
 
 
+@pytest.mark.slow
 def test_cross_loadings_are_no_edges(fit):
     idata = fit.edge_posterior(edge="practical", **SHORT)
     p = idata["edge_posterior"]["probability"].values
@@ -94,6 +95,7 @@ def test_where_it_cannot_be_asked_it_is_refused(settings, options, message):
         short.edge_posterior(**{"edge": "practical", **options})
 
 
+@pytest.mark.slow
 def test_the_note_says_in_numbers_what_an_edge_of_the_prior_is(fit):
     rate, slab = float(fit.model.prior.lambda0), float(fit.model.prior.lambda1)
     note = fit.edge_posterior(**SHORT).attrs["note"]

@@ -131,6 +131,7 @@ def test_anchors_keep_their_factor(fit):
     assert np.argwhere(idata["edge_posterior"]["given"].to_numpy()).tolist() == [[0, 0], [1, 1]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("empty", [[], [1], [0, 1]])
 def test_chains_that_begin_with_factors_turned_round_come_back_in_one_frame(empty):
     """Also where the fit has left factors empty, so that its loadings do not say which is which."""
@@ -456,6 +457,7 @@ def test_shares_that_are_weighed_otherwise_are_no_multinomial():
     assert has_cells(ps.likelihoods.Categorical()) and not has_cells(TemperedShares())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [RobustRows, HalfRows])
 def test_rows_that_are_more_than_their_cells_are_refused(kind):
     fit = fitted(table(), likelihood=kind())

@@ -121,6 +121,7 @@ def assert_same(**pairs):
         assert np.abs(score).max() < 4.5, f"{name}: mean change {change.mean(0)}, z = {score.round(1)}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("density", ["laplace", "normal", "apart"])
 @pytest.mark.parametrize("family", NOT_NORMAL)
 def test_weights_with_intercepts_leave_the_prior_alone(family, density):

@@ -97,6 +97,7 @@ def bent(x):
     return fitted(Bent(G, K, **PRIOR), x)
 
 
+@pytest.mark.slow
 def test_auto_takes_the_engine_and_says_why(bent):
     idata = bent.edge_posterior(**FAST)
     assert idata.attrs["edge_method"] == "program" and int(idata.attrs["is_score"]) == 0
@@ -109,6 +110,7 @@ def test_auto_takes_the_engine_and_says_why(bent):
         ps.salient_edges(idata)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_answer_and_the_callers_generator_stays(bent):
     state = torch.random.get_rng_state()
     first, second = (bent.edge_posterior("program", seed=3, **FAST) for _ in range(2))
@@ -116,6 +118,7 @@ def test_the_same_seed_gives_the_same_answer_and_the_callers_generator_stays(ben
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
+@pytest.mark.slow
 def test_what_stays_at_the_fits_values_is_said(x):
     for model, name in (
         (Gain(G, K, **PRIOR), "gain"),
@@ -130,6 +133,7 @@ def test_what_stays_at_the_fits_values_is_said(x):
     assert not [f for f in findings_of(idata=plain) if f.kind == "parameters"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["normal", "bernoulli", "poisson", "negative_binomial"])
 @pytest.mark.parametrize("settings", [PRIOR, {"hidden": 3, "activation": "tanh"}, {"hidden": 3}])
 def test_every_density_of_the_package_is_that_of_its_own_program(x, likelihood, settings):
@@ -202,6 +206,7 @@ def test_a_slip_is_said_before_the_work(bent):
             bent.edge_posterior("program", **options)
 
 
+@pytest.mark.slow
 def test_chains_that_take_minutes_say_so_first(bent, monkeypatch):
     monkeypatch.setattr(running, "_LONG", 0.0)
     with pytest.warns(RuntimeWarning, match=r"30 sweeps over 60 rows may take .*fewer sweeps or time_budget"):
@@ -314,6 +319,7 @@ def test_no_scales_are_looked_at_where_rates_are_others_than_the_priors(x):
 
 
 # ---- constraints -----------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_wrong_anchor_is_named_and_right_ones_are_not():
     rng = np.random.default_rng(0)
     edges = np.array([[1, 0], [0, 1], [1, 0], [1, 1], [0, 1], [0, 0], [1, 0], [0, 1]])

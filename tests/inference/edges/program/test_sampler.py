@@ -44,6 +44,7 @@ def test_true_edges_are_present_and_others_are_not(fit, idata):
     assert (table["verdict"] == "present").sum() == 6 and "p_salient_0.3" not in table
 
 
+@pytest.mark.slow
 def test_a_factor_that_the_fit_left_empty_gets_the_frame_that_chains_agree_on(fit):
     emptied = copy.copy(fit)
     emptied.weights, emptied._edges = fit.weights.copy(), {}
@@ -204,6 +205,7 @@ def test_weights_are_those_of_nuts():
     np.testing.assert_allclose(p, expit(log_odds).mean(0), atol=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("warm_up", [0, 3])
 def test_hardly_any_warm_up_is_no_reason_to_fail(fit, warm_up):
     idata = fit.edge_posterior(sweeps=14 + warm_up, warm_up=warm_up)
@@ -236,6 +238,7 @@ def two_sites():
     return ps.fit(ps.Program(bowls, 2), x, restarts=4, sweeps=120, progress=False)
 
 
+@pytest.mark.slow
 def test_each_site_of_edges_has_its_probabilities_in_one_order_of_factors(two_sites):
     of_w, of_v = (two_sites.edge_posterior(site=site, sweeps=150) for site in ("W", "V"))
     assert (of_w.attrs["site"], of_v.attrs["site"]) == ("W", "V") and "'V'" in of_v.attrs["note"]

@@ -89,6 +89,7 @@ def with_prior(**settings):
     return ps.fit(model, x, y, steps=20, sparse_steps=2, restarts=1, seed=1, progress=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "eta_prior", "eta_over"),
     [

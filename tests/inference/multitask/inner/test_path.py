@@ -52,6 +52,7 @@ def test_folds_are_lasso_cvs_answer_on_the_same_folds():
         assert seen.sum() == sum(len(outside) for _, outside in pairs)
 
 
+@pytest.mark.slow
 def test_several_outputs():
     features, targets = tasks(n=30, k=2)
     found = choose_penalty(features, targets, folds=3, levels=6)

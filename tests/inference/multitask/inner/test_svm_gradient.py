@@ -45,6 +45,7 @@ def analytic(weight, argument):
     return torch.stack(rows, -1).reshape(argument.numel(), *found.shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sparsity", [0.0, 0.3, 0.6])
 @pytest.mark.parametrize("n_classes", [2, 3, 4])
 def test_central_differences_in_features_and_penalties(sparsity, n_classes):
