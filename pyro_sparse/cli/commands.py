@@ -33,6 +33,7 @@ try:
         Recipe,
         finish,
         folder,
+        likelihood_of,
         rate_of,
         together,
         train,
@@ -138,14 +139,16 @@ def fit(
     ],
     factors: Factors = 5,
     likelihood: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             "--likelihood",
             "-l",
-            help="normal (measurements), bernoulli (0/1), poisson or negative_binomial (counts), multinomial "
-            "(counts that share a total), categorical (0/1, one column for each category: one-hot).",
+            help="normal (measurements, the default), bernoulli (0/1), ordinal (levels), poisson or "
+            "negative_binomial (counts), multinomial (counts that share a total), categorical (0/1, one "
+            "column for each category: one-hot), auto (by column); or, for columns of several kinds, "
+            '"grade*=ordinal" as often as there are kinds, with "*=normal" or "*=auto" for all others.',
         ),
-    ] = "normal",
+    ] = None,
     depth: Annotated[
         bool | None,
         typer.Option(
@@ -204,12 +207,14 @@ def fit(
 
       pyro-sparse fit cells.h5ad -k 20 -l negative_binomial --out cells
 
+      pyro-sparse fit survey.csv -k 4 -l "q*=ordinal" -l "*=auto"
+
       torchrun --nproc-per-node 2 -m pyro_sparse fit cells.h5ad -k 20 --out cells
     """
     from ..inference.training.ranks import first_rank
 
     recipe = Recipe(
-        str(table), factors, likelihood, str(decoder), _split(columns), _split(drop), index,
+        str(table), factors, likelihood_of(likelihood), str(decoder), _split(columns), _split(drop), index,
         restarts, steps, seed, device, depth, {} if exposure is None else {"exposure": exposure},
     )  # fmt: skip
     recipe.check_edge(str(edge))

@@ -39,6 +39,7 @@ __all__ = [
     "Recipe",
     "finish",
     "folder",
+    "likelihood_of",
     "rate_of",
     "together",
     "train",
@@ -58,7 +59,7 @@ class Recipe:
 
     table: str
     factors: int
-    likelihood: str = "normal"
+    likelihood: str | dict[str, str] = "normal"
     decoder: str = "mlp"
     columns: list[str] | None = None
     drop: list[str] | None = None
@@ -147,12 +148,42 @@ class Recipe:
         from ..likelihoods import NegativeBinomial, Poisson
 
         kinds = {kind.name: kind for kind in (Poisson, NegativeBinomial)}
-        if self.likelihood not in kinds:
+        if not isinstance(self.likelihood, str) or self.likelihood not in kinds:
             raise ValueError(
                 f"--{'' if taken else 'no-'}depth: goes with --likelihood {' or '.join(kinds)}, whose rows "
                 f"may differ in depth; got {self.likelihood}"
             )
         return kinds[self.likelihood](size_factors=taken)
+
+
+def likelihood_of(options: list[str] | None) -> str | dict[str, str]:
+    """What `--likelihood` says: a name, or the likelihood of columns of several kinds.
+
+    Parameters
+    ----------
+    options : list of str or None
+        One name, or "columns=name" any number of times.
+
+    Raises
+    ------
+    ValueError
+        Names and columns together, a name twice, or columns twice.
+    """
+    if not options:
+        return "normal"
+    if len(options) == 1 and "=" not in options[0]:
+        return options[0]
+    plain = [option for option in options if "=" not in option]
+    if plain:
+        raise ValueError(
+            f'--likelihood: {plain[0]!r} names no columns, and others do; write "*={plain[0]}" for all that '
+            "no other one means"
+        )
+    pairs = [option.rpartition("=") for option in options]  # a column's name may have an equals sign
+    columns = [name for name, _, _ in pairs]
+    if again := next((name for name in columns if columns.count(name) > 1), None):
+        raise ValueError(f"--likelihood: {again!r} is given {columns.count(again)} times; leave one of them")
+    return {name: kind for name, _, kind in pairs}
 
 
 @contextmanager

@@ -46,7 +46,8 @@ Data = TypeVar("Data")
 _FIXES = {
     "kind": "encode it as numbers, or drop it",
     "nominal": "make a column of 0 and 1 for each (pandas.get_dummies), or drop it",
-    "ordinal": "take the numbers of its categories (.cat.codes) if they are about evenly spaced, or drop it",
+    "ordinal": 'give the column likelihood="ordinal", or take the numbers of its categories (.cat.codes) if '
+    "they are about evenly spaced, or drop it",
     "levels": "take these (.astype(float)), or drop it",
     "mixed": "write 1 and 0 for True and False, or drop it",
     "quoted": "convert it (pandas.to_numeric), or drop it",

@@ -6,7 +6,7 @@ their names in `data/columns.py`, those about rows' other inputs in `data/per_ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -34,6 +34,7 @@ from .columns import (
     without_na,
 )
 from .large_table import as_large_table
+from .ordered_categories import with_codes
 from .per_row import check_names, default_per_row, read_per_row, tensors_of
 from .stores import RowStore, store_of
 from .table import MOST_JUDGED, Batch, Table
@@ -127,7 +128,7 @@ def read_array(data: TableLike, name: str = "X") -> tuple[np.ndarray, list[str] 
     return array, features, samples
 
 
-def read_like(data: TableLike, names: list[str]) -> np.ndarray:
+def read_like(data: TableLike, names: list[str], labels: Sequence[tuple[str, ...] | None] = ()) -> np.ndarray:
     """Values of a table in memory, the columns in the order of a fit's features: (row, feature).
 
     Parameters
@@ -136,6 +137,8 @@ def read_like(data: TableLike, names: list[str]) -> np.ndarray:
         As in `read_array`.
     names : list of str
         The fit's features.
+    labels : sequence of (tuple of str or None)
+        Words for the levels of each, as a likelihood has them.
 
     Raises
     ------
@@ -149,6 +152,7 @@ def read_like(data: TableLike, names: list[str]) -> np.ndarray:
     data = as_frame(data)
     if isinstance(data, pd.DataFrame):  # a column that the fit does not know may hold anything
         match_features(data.shape[1], [str(name) for name in data.columns], names)
+        data = with_codes(data, names, labels) if labels else data
     x, columns, _ = read_array(data)
     return x[:, match_features(x.shape[1], columns, names)]
 
@@ -243,6 +247,9 @@ def read_table(
         )  # fmt: skip
     data = as_frame(data)
     if isinstance(data, pd.DataFrame):
+        if likelihood.labels:
+            names = [str(name) for name in data.columns] if like is None else like.feature_names
+            data = with_codes(data, names, likelihood.labels)
         if like is None:
             check_usable(data)
         else:  # before the cells are read: a column that the fit does not know may hold anything
@@ -282,7 +289,7 @@ def read_table(
     rows = {**given, **default_per_row(cells, likelihood, given)}
     raw = likelihood.encoder_view(torch.as_tensor(cells), tensors_of(rows, torch.float64)).numpy()
     if like is None:
-        units = _units(cells, raw, standardise and likelihood.standardise, names)
+        units = _units(cells, raw, likelihood, standardise, names)
     else:
         units = _Units(like.centre, like.scale, like.input_centre, like.input_scale)
     with np.errstate(over="ignore", invalid="ignore"):  # of a masked cell, or complained of at once
@@ -309,12 +316,12 @@ class _Units(NamedTuple):
     input_scale: np.ndarray
 
 
-def _units(cells: np.ndarray, raw: np.ndarray, standardise: bool, names: list[str]) -> _Units:
+def _units(
+    cells: np.ndarray, raw: np.ndarray, likelihood: Likelihood, standardise: bool, names: list[str]
+) -> _Units:
     """Of the cells (row, feature), and of what the encoder reads of them, both with NaN where missing."""
-    centre, scale = np.zeros(len(names)), np.ones(len(names))
     with np.errstate(over="ignore"):
-        if standardise:
-            centre, scale = np.nanmean(cells, 0), np.nanstd(cells, 0)
+        centre, scale = likelihood.units(cells, standardise)
         input_centre, input_scale = np.nanmean(raw, 0), np.nanstd(raw, 0)
     input_scale = np.where(input_scale > 0, input_scale, 1.0)  # a constant share of every row's total
     check_scales(names, (centre, input_centre), (scale, input_scale))

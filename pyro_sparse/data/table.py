@@ -145,7 +145,8 @@ class Table:
         likelihood : Likelihood
             One that can be standardised (`standardise`) has the features' own scale.
         """
-        return self.input_scale / self.scale if likelihood.standardise else np.ones(len(self.scale))
+        ones = np.ones(len(self.scale))
+        return np.where(likelihood.is_standardised(len(ones)), self.input_scale / self.scale, ones)
 
     def units(self) -> dict[str, np.ndarray]:
         """What leads back to the caller's units, by attribute."""

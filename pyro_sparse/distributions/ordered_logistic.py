@@ -25,7 +25,8 @@ class OrderedLogistic(dist.Categorical):
     predictor : Tensor
         f.
     cutpoints : Tensor (..., level)
-        c, increasing, one fewer than levels; broadcast with the predictor.
+        c, increasing, one fewer than levels; broadcast with the predictor. Infinite where there is no level
+        beyond.
     validate_args : bool, optional
         Whether arguments and values are checked; default as PyTorch is set.
 
@@ -53,8 +54,24 @@ class OrderedLogistic(dist.Categorical):
         self.predictor, self.cutpoints = predictor, cutpoints
         super(dist.Categorical, self).__init__(probs=probs, validate_args=validate_args)
 
+    @property
+    def mean(self) -> Tensor:
+        """Expected number of the level."""
+        mean: Tensor = (self.probs * self._levels).sum(-1)
+        return mean
+
+    @property
+    def variance(self) -> Tensor:
+        """Of the number of the level."""
+        variance: Tensor = (self.probs * (self._levels - self.mean.unsqueeze(-1)) ** 2).sum(-1)
+        return variance
+
+    @property
+    def _levels(self) -> Tensor:
+        return torch.arange(self.probs.shape[-1], device=self.probs.device, dtype=self.probs.dtype)
+
     def expand(self, batch_shape: torch.Size, _instance: None = None) -> OrderedLogistic:
         """The same of a larger batch."""
         cuts = self.cutpoints
         wide = cuts.expand(*batch_shape, cuts.shape[-1])
-        return OrderedLogistic(self.predictor.expand(batch_shape), wide, validate_args=False)
+        return type(self)(self.predictor.expand(batch_shape), wide, validate_args=False)

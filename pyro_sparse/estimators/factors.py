@@ -16,10 +16,11 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..data.columns import in_numbers, under_names
+from ..data.columns import as_frame, in_numbers, under_names
+from ..data.ordered_categories import with_codes, words_of
 from ..inference.fit import fit as fit_model
 from ..inference.training.interrupt import whole
-from ..likelihoods import Likelihood
+from ..likelihoods import LikelihoodLike, get_likelihood
 from ..models import SparseDecoder
 from ..priors import Prior, get_prior
 
@@ -63,9 +64,9 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     prior : str or Prior
         Prior of the weights: a name that `pyro_sparse.priors.get_prior` knows, or an instance (which is
         copied, never changed).
-    likelihood : str or Likelihood
-        "normal", "bernoulli", "poisson", "negative_binomial", "multinomial", "categorical", or an instance
-        (which is copied).
+    likelihood : str, mapping or Likelihood
+        As in `pyro_sparse.models.SparseDecoder`: a name, a mapping from columns to names, "auto", or an
+        instance (which is copied).
     decoder : {"mlp", "linear"}
         A neural network shared by all features, or sparse linear factor analysis.
     anchors, required, forbidden, edge_odds : optional
@@ -131,7 +132,7 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         n_factors: int = 5,
         *,
         prior: str | Prior = "spike_slab_lasso",
-        likelihood: str | Likelihood = "normal",
+        likelihood: LikelihoodLike = "normal",
         decoder: str = "mlp",
         anchors: Mapping[int | str, int] | None = None,
         required: Iterable[tuple[int | str, int]] | None = None,
@@ -283,10 +284,21 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return self.components_.shape[0]
 
     def _validated(self, X: TableLike, reset: bool = False) -> np.ndarray | pd.DataFrame:
-        fewest = {"ensure_min_samples": 2, "ensure_min_features": 2} if reset else {}
-        X = in_numbers(X)
-        cells = validate_data(self, X, reset=reset, dtype=float, ensure_all_finite="allow-nan", **fewest)
-        return under_names(X, cells)
+        least = {"ensure_min_samples": 2, "ensure_min_features": 2} if reset else {}
+        options: dict[str, Any] = {"dtype": float, "ensure_all_finite": "allow-nan", **least}
+        X = as_frame(X)
+        # types of columns, and words of ordered categories, are the fit's to read
+        as_it_is = isinstance(X, pd.DataFrame) and get_likelihood(self.likelihood).reads_columns
+        numbers = in_numbers(self._coded(X, reset) if as_it_is else X)
+        cells = validate_data(self, numbers, reset=reset, **options)
+        return X if as_it_is else under_names(numbers, cells)
+
+    def _coded(self, X: pd.DataFrame, reset: bool) -> pd.DataFrame:
+        """The table with numbers in the place of ordered categories, by which scikit-learn checks it."""
+        if reset:
+            return with_codes(X, [str(name) for name in X.columns], [words_of(kind) for kind in X.dtypes])
+        labels = self.fit_.model.likelihood.labels
+        return with_codes(X, self.fit_.feature_names, labels) if labels else X
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import pandas as pd
 
 from ..data.checks.check import check_read_table
+from ..data.checks.kinds import chosen_kinds
 from ..data.checks.sequences import sequence_findings
 from ..data.checks.tasks import task_findings
+from ..data.column_types import columns_of
 from ..data.columns import as_frame
 from ..data.read import read_table
 from ..data.sequences import as_sequences
+from ..data.stores import store_of
 from ..data.tasks import Tasks, as_tasks
 from ..findings.finding import Finding
 from ..likelihoods import get_likelihood, known_likelihoods
@@ -120,6 +123,11 @@ def _table(model: FactorModel, X: TableLike, arguments: Mapping[str, Any]) -> Ta
     X = as_frame(X)
     if isinstance(X, pd.DataFrame):
         check_positions(model, X.columns)
+    findings = []
+    if model.likelihood.reads_columns and store_of(X) is None:
+        columns = columns_of(X, arguments["feature_names"])
+        findings += chosen_kinds(model.likelihood.chosen(columns))
+        model.take_columns(columns)
     table = read_table(
         X,
         {name: arguments.get(name) for name in (*PER_ROW, *model.likelihood.per_row_inputs)},
@@ -128,7 +136,7 @@ def _table(model: FactorModel, X: TableLike, arguments: Mapping[str, Any]) -> Ta
         mask=arguments["mask"],
         feature_names=arguments["feature_names"],
     )
-    findings = check_read_table(table, model.likelihood)
+    findings += check_read_table(table, model.likelihood)
     for finding in findings:  # before the time it takes to fit it
         warnings.warn(f"X: {finding}", RuntimeWarning, stacklevel=5)
     return replace(table, findings=tuple(findings))

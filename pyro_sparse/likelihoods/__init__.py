@@ -1,32 +1,37 @@
 """Likelihoods: how a row of the table is distributed once the decoder has spoken.
 
 A likelihood turns the linear predictor ``f`` (restart, row, feature) into a Pyro distribution of the data
-``x`` (row, feature) and owns its few parameters (noise, dispersion), each shaped (restart, 1, feature).
+``x`` (row, feature) and owns its few parameters (noise, dispersion, cuts), each shaped (restart, 1, feature).
 Missing cells are left out of the sum, never imputed: a masked log-likelihood is that of the smaller table.
-The contract is in `base`; one family per file.
+The contract is in `base`; one family per file, and `columns` for tables of several kinds of column.
 """
 
 from __future__ import annotations
 
-from .base import Likelihood
+from collections.abc import Mapping
+
+from .base import Column, Likelihood
 from .bernoulli import Bernoulli
+from .columns import Columns, LikelihoodLike
 from .counts import Categorical, Multinomial, NegativeBinomial, Poisson
+from .families import FAMILIES, family
 from .normal import Normal
+from .ordinal import Ordinal
 
 __all__ = [
     "Bernoulli",
     "Categorical",
+    "Column",
+    "Columns",
     "Likelihood",
+    "LikelihoodLike",
     "Multinomial",
     "NegativeBinomial",
     "Normal",
+    "Ordinal",
     "Poisson",
     "get_likelihood",
 ]
-
-_KNOWN: dict[str, type[Likelihood]] = {
-    cls.name: cls for cls in (Normal, Bernoulli, Poisson, NegativeBinomial, Multinomial, Categorical)
-}
 
 
 def known_likelihoods() -> list[str]:
@@ -37,16 +42,18 @@ def known_likelihoods() -> list[str]:
     >>> "poisson" in known_likelihoods()
     True
     """
-    return list(_KNOWN)
+    return [*FAMILIES, "auto"]
 
 
-def get_likelihood(likelihood: str | Likelihood) -> Likelihood:
-    """Return a likelihood by name, or the instance itself.
+def get_likelihood(likelihood: LikelihoodLike) -> Likelihood:
+    """Return a likelihood by name, that of columns of several kinds, or the instance itself.
 
     Parameters
     ----------
-    likelihood : str or Likelihood
-        "normal", "bernoulli", "poisson", "negative_binomial", "multinomial" or "categorical", or an instance.
+    likelihood : str, mapping or Likelihood
+        "normal", "bernoulli", "ordinal", "poisson", "negative_binomial", "multinomial" or "categorical";
+        "auto", by the type and the cells of each column; a mapping from columns to likelihoods (`Columns`);
+        or an instance.
 
     Raises
     ------
@@ -59,15 +66,11 @@ def get_likelihood(likelihood: str | Likelihood) -> Likelihood:
     --------
     >>> get_likelihood("poisson").name
     'poisson'
+    >>> get_likelihood({"height": "normal", "q*": "ordinal"})
+    Columns(('height',): normal, ('q*',): ordinal)
     """
-    if isinstance(likelihood, Likelihood):
-        return likelihood
-    if isinstance(likelihood, str) and likelihood in _KNOWN:
-        return _KNOWN[likelihood]()
-    if isinstance(likelihood, type) and issubclass(likelihood, Likelihood):
-        name = likelihood.__name__
-        raise TypeError(f"likelihood is the class {name}; make an instance of it: {name}().")
-    raise ValueError(
-        f"likelihood={likelihood!r} is not known. Use one of {', '.join(map(repr, _KNOWN))}, "
-        "or an instance of a subclass of pyro_sparse.likelihoods.Likelihood."
-    )
+    if isinstance(likelihood, Mapping):
+        return Columns(likelihood)
+    if likelihood == "auto":
+        return Columns({"*": "auto"})
+    return family(likelihood)

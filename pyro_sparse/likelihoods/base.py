@@ -8,9 +8,10 @@ Shapes: R = restart, B or N = row, G = feature; x is (B, G), the linear predicto
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 import pyro.distributions as dist
@@ -23,7 +24,7 @@ from .._utils.recorded import Recorded
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["AROUND_CELLS", "CELLS", "CELL_TERMS", "NOTHING", "Likelihood", "PerRow", "Slopes"]
+__all__ = ["AROUND_CELLS", "CELLS", "CELL_TERMS", "NOTHING", "Column", "Likelihood", "PerRow", "Slopes"]
 
 PerRow: TypeAlias = Mapping[str, Tensor]  # tensors (row, 1) by name: what rows have beside their cells
 NOTHING: PerRow = {}
@@ -32,10 +33,11 @@ ArrayT = TypeVar("ArrayT", np.ndarray, Tensor)  # what answers in kind
 # What a subclass may write anew without changing the density of a row: checks and views of the data, where a
 # fit starts, expectations, and gradients in closed form.
 AROUND_CELLS = frozenset({
-    "_refuse", "amount", "calibrate", "calibrate_by", "check", "check_filler", "check_per_row",
-    "closed_slopes", "default_per_row", "encoder_view", "feature_gain", "feature_statistic", "filler",
-    "intercept", "mean", "name", "note_per_row", "per_row_inputs", "scorer", "separable", "setup", "slopes",
-    "standardise", "start", "start_noise", "typical",
+    "_refuse", "amount", "calibrate", "calibrate_by", "check", "check_filler", "check_per_row", "choose",
+    "chosen", "closed_slopes", "default_per_row", "dispersion_parameters", "encoder_view", "families",
+    "feature_gain", "feature_statistic", "filler", "for_columns", "intercept", "is_standardised",
+    "labels", "mean", "name", "note_per_row", "of_features", "per_row_inputs", "reads_columns", "scorer",
+    "separable", "setup", "slopes", "standardise", "start", "start_noise", "typical", "units",
 })  # fmt: skip
 # Rows are the sum of what `forward` says of their cells, whatever that is.
 CELLS = Declared(
@@ -49,6 +51,26 @@ CELLS = Declared(
 
 # `cell_terms`, and what goes with it, are of the density that `forward` says.
 CELL_TERMS = Declared("cell terms", free=AROUND_CELLS)
+
+
+class Column(NamedTuple):
+    """What is known of a table's column before its cells are numbers in the model's units.
+
+    Attributes
+    ----------
+    name : str
+    type : {bool, int, float}
+        Of its cells as they were given; int where a column of another type holds whole numbers.
+    values : ndarray (row,)
+        As numbers, NaN where missing; numbers of its levels, from 0, where it has `labels`.
+    labels : tuple of str
+        The words for its levels in their order, of ordered categories; else empty.
+    """
+
+    name: str
+    type: type
+    values: np.ndarray
+    labels: tuple[str, ...] = ()
 
 
 class Slopes(NamedTuple):
@@ -94,6 +116,10 @@ class Likelihood(Recorded, nn.Module):
         What missing cells of x hold, in the model's units: any value at which the log density and its
         gradients are finite. They are left out, but infinity times 0 is not 0. Default 0; a density of
         positive numbers wants 1, say.
+    reads_columns : bool
+        Whether names and types of columns matter to it (`for_columns`).
+    labels : tuple of (tuple of str or None)
+        Words for the levels of each column that has any; empty where no column has.
 
     Notes
     -----
@@ -115,12 +141,35 @@ class Likelihood(Recorded, nn.Module):
     capturable: bool = False
     separable: bool = False
     filler: float = 0.0
+    reads_columns: bool = False
+    labels: tuple[tuple[str, ...] | None, ...] = ()
 
     def __init__(self) -> None:
         super().__init__()
 
     def setup(self, n_features: int, n_restarts: int = 1) -> None:
         """Allocate the parameters, each (R, 1, G) or (R, 1, 1), at their start; called once before a fit."""
+
+    def for_columns(self, columns: Sequence[Column]) -> Likelihood:
+        """The likelihood of a table with these columns; default itself. Asked where `reads_columns`.
+
+        Parameters
+        ----------
+        columns : sequence of Column
+        """
+        return self
+
+    def choose(self, columns: Sequence[Column]) -> list[Likelihood]:
+        """The likelihood of each of these columns; default itself."""
+        return [self] * len(columns)
+
+    def chosen(self, columns: Sequence[Column]) -> dict[str, list[str]]:
+        """Names of the columns whose likelihood it chooses itself, by that; default none."""
+        return {}
+
+    def families(self) -> list[tuple[Likelihood, list[int] | None]]:
+        """The likelihoods that it is made of, and the columns of each; default itself, of all (None)."""
+        return [(self, None)]
 
     def check(self, x: np.ndarray, feature_names: Sequence[str] | None = None) -> None:
         """Refuse data this likelihood cannot describe, judging each cell by itself.
@@ -139,11 +188,12 @@ class Likelihood(Recorded, nn.Module):
             Naming the first offending column, its value, what is wanted and the fix; cells are missing, and
             `filler` is a value that is refused.
         """
-        x = _numbers(x, feature_names)
+        x = column_numbers(x, feature_names)
         self._refuse(x, feature_names)
         if not self.standardise and np.isnan(x).any():
+            centre, scale = self.units(x, False)
             try:
-                self._refuse(np.full((1, x.shape[1]), float(self.filler)), feature_names)
+                self._refuse((self.filler * scale + centre)[None], feature_names)
             except ValueError as error:
                 raise ValueError(
                     f"{type(self).__name__}.filler: missing cells hold {self.filler:g}, which this "
@@ -200,6 +250,45 @@ class Likelihood(Recorded, nn.Module):
         some : callable
             Of numbers of columns, gives these columns of some thousand rows, evenly spread; NaN: missing.
         """
+
+    def units(self, cells: np.ndarray, standardise: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Centre and scale (feature,) of columns in the model's units, x = (cell - centre) / scale.
+
+        Parameters
+        ----------
+        cells : ndarray (row, feature)
+            In the caller's units; NaN where missing.
+        standardise : bool
+            What the caller asked for. Default z-scores where this and the attribute of this name are true,
+            else the caller's units.
+        """
+        if standardise and self.standardise:
+            return np.nanmean(cells, 0), np.nanstd(cells, 0)
+        return np.zeros(cells.shape[1]), np.ones(cells.shape[1])
+
+    def is_standardised(self, n_features: int) -> np.ndarray:
+        """Which columns (feature,) have the scale of their standard deviation; default by `standardise`."""
+        return np.full(n_features, self.standardise)
+
+    def of_features(self, features: slice | Tensor) -> Likelihood | None:
+        """The likelihood of some columns alone, as far as the density of cells goes.
+
+        None where it is not known how to restrict it: the default, where it has parameters of its own.
+        """
+        return None if next(self.parameters(), None) is not None else self
+
+    def _restricted(self, features: slice | Tensor, buffers: Collection[str] = ()) -> Self:
+        """`of_features` where parameters, and these buffers, have a column for each feature."""
+        restricted = copy.copy(self)
+        restricted._buffers = {
+            name: buffer if buffer is None or name not in buffers else buffer[features]
+            for name, buffer in self._buffers.items()
+        }
+        restricted._parameters = {
+            name: None if p is None else nn.Parameter(p.detach()[..., features], requires_grad=False)
+            for name, p in self._parameters.items()
+        }
+        return restricted
 
     def note_per_row(self, given: Collection[str]) -> None:
         """Hear which of `per_row_inputs` the caller gave with the training table; default nothing."""
@@ -311,6 +400,10 @@ class Likelihood(Recorded, nn.Module):
     def dispersion(self) -> Tensor:
         """The fitted one (R, G), where `has_dispersion`: the variance of normal cells, say."""
         raise NotImplementedError(f"{type(self).__name__} has no dispersion")
+
+    def dispersion_parameters(self) -> tuple[str, ...]:
+        """Names of the parameters that `dispersion` stands for; default all where `has_dispersion`."""
+        return tuple(name for name, _ in self.named_parameters()) if self.has_dispersion else ()
 
     def log_base(self, x: Tensor, dispersion: Tensor) -> Tensor:
         """What `cell_terms` leave out of a cell's log density and the dispersion moves; default 0."""
@@ -483,7 +576,7 @@ def _column(feature_names: Sequence[str] | None, j: int) -> str:
     return f"column {j}" if feature_names is None else f"column {feature_names[j]!r}"
 
 
-def _numbers(x: npt.ArrayLike, feature_names: Sequence[str] | None) -> np.ndarray:
+def column_numbers(x: npt.ArrayLike, feature_names: Sequence[str] | None) -> np.ndarray:
     """The table as floats; ValueError naming the first cell that is no number, or infinite."""
     x = np.asarray(x)
     if x.ndim != 2:

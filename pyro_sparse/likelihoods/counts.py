@@ -468,6 +468,9 @@ class NegativeBinomial(Poisson):
         inside = (dispersion.log() >= -high) & (dispersion.log() <= -low)
         return torch.where(inside, -0.5 * dispersion.double() / self.prior_scale**2, -torch.inf)
 
+    def of_features(self, features: slice | Tensor) -> NegativeBinomial:
+        return self._restricted(features, ("share",) if len(self.share) else ())
+
     def given_totals(self, made: Collection[str]) -> Likelihood | None:
         return self if "exposure" in made else None
 

@@ -192,6 +192,11 @@ class Normal(Likelihood):
         """Variances (R, G)."""
         return self.noise_sd()[:, 0] ** 2
 
+    def log_dispersion_prior(self, dispersion: Tensor) -> Tensor:
+        """Of σ, from the inverse gamma density of σ², up to a constant."""
+        variance = dispersion.double()
+        return -(self.prior_shape + 0.5) * variance.log() - self.prior_scale / variance
+
     def slopes(
         self,
         f: Tensor,
@@ -241,6 +246,13 @@ class Normal(Likelihood):
         by_log_sigma = 0.5 * by_log_sd * (1 + above / root)
         terms = {"x": tensor(cells.sum((1, 2))), "sigma2": tensor(log_prior.sum((1, 2)))}
         return Slopes(terms, tensor(residual * (-of_cells * precision)), [tensor(by_log_sigma)])
+
+    def of_features(self, features: slice | Tensor) -> Normal | None:
+        if self.shared:
+            return None
+        restricted = self._restricted(features)
+        restricted.n_features = restricted.log_sigma.shape[-1]
+        return restricted
 
     def mean(self, f: Tensor, per_row: PerRow = NOTHING) -> Tensor:
         return f

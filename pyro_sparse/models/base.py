@@ -8,6 +8,7 @@ them. Parameters are attributes; the global parameter store is never touched.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from .._utils.checks import check_whole
 from .._utils.recorded import Recorded
 from ..data.table import Batch
 from ..distributions import CorrelatedNormal
-from ..likelihoods import Likelihood, get_likelihood
+from ..likelihoods import Column, Likelihood, LikelihoodLike, get_likelihood
 from ..nets.layers import Encoder
 from ..priors import LKJ
 from ._sizes import check_sized, sizes_repr
@@ -110,7 +111,7 @@ class FactorModel(Model):
         self,
         n_features: int | None,
         n_factors: int | None,
-        likelihood: str | Likelihood = "normal",
+        likelihood: LikelihoodLike = "normal",
         encoder_hidden: int = 64,
         factor_cov: bool | LKJ = True,
     ):
@@ -162,6 +163,22 @@ class FactorModel(Model):
         self.n_features = n_features
         if "n_features" in inspect.signature(type(self)).parameters:  # a model of images has a shape instead
             self.__dict__.get("_arguments", {})["n_features"] = n_features
+
+    def take_columns(self, columns: Sequence[Column]) -> None:
+        """Have the likelihood of a table with these columns, where it was made before they were known.
+
+        Parameters
+        ----------
+        columns : sequence of Column
+
+        Raises
+        ------
+        ValueError
+            From `Likelihood.for_columns`.
+        """
+        self.likelihood = self.likelihood.for_columns(columns)
+        if "likelihood" in inspect.signature(type(self)).parameters:
+            self.__dict__.get("_arguments", {})["likelihood"] = self.likelihood
 
     def setup(
         self,

@@ -18,7 +18,7 @@ from .._utils.checks import check_whole
 from .._utils.declared import Declared
 from ..data.table import Batch
 from ..distributions import FullNormal
-from ..likelihoods import Likelihood
+from ..likelihoods import LikelihoodLike
 from ..nets.dependency import CorrelatedEncoder, FeatureDecoder, SharedDecoder
 from .base import EdgeSet, FactorModel
 
@@ -89,7 +89,7 @@ class DependencyVAE(FactorModel):
         self,
         n_features: int | None = None,
         n_factors: int | None = None,
-        likelihood: str | Likelihood = "normal",
+        likelihood: LikelihoodLike = "normal",
         decoder: str = "per_feature",
         hidden: int | None = None,
         encoder_hidden: int = 64,

@@ -28,7 +28,7 @@ from .._utils.declared import Declared, keeps
 from ..data.table import Batch
 from ..distributions._sweep import MaskedNet, routes
 from ..distributions.decoded_cells import DecodedCells, predictor, recomputed_predictor
-from ..likelihoods import Likelihood
+from ..likelihoods import LikelihoodLike
 from ..nets.layers import LinearDecoder, MaskedDecoder
 from ..priors import LKJ, Prior, SpikeSlabLasso, SpikeSlabPrior, get_prior
 from ..priors._check import check_prior
@@ -76,8 +76,10 @@ class SparseDecoder(FactorModel):
     prior : str or Prior, optional
         Prior of the weights: a name that `priors.get_prior` knows, or an instance; default
         `SpikeSlabLasso()`.
-    likelihood : str or Likelihood
-        "normal", "bernoulli", "poisson", "negative_binomial", "multinomial", "categorical" or an instance.
+    likelihood : str, mapping or Likelihood
+        "normal", "bernoulli", "ordinal", "poisson", "negative_binomial", "multinomial" or "categorical"; for
+        columns of several kinds a mapping such as ``{"height": "normal", "q*": "ordinal"}``
+        (`likelihoods.Columns`), or "auto", by type and cells; or an instance.
     decoder : {"mlp", "linear"}
         "linear" is sparse factor analysis.
     hidden, encoder_hidden : int
@@ -155,7 +157,7 @@ class SparseDecoder(FactorModel):
         n_features: int | None = None,
         n_factors: int | None = None,
         prior: str | Prior | None = None,
-        likelihood: str | Likelihood = "normal",
+        likelihood: LikelihoodLike = "normal",
         decoder: str = "mlp",
         hidden: int = 50,
         encoder_hidden: int = 64,

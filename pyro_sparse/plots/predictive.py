@@ -72,7 +72,7 @@ def plot_predictive(
             "tasks compare y with fit.predict()"
         )
     names = list(fit.feature_names)
-    data = read_like(X, names)
+    data = read_like(X, names, fit.model.likelihood.labels)
     unknown = [name for name in features or () if name not in names]
     if unknown:
         raise ValueError(f"features: {unknown} are not among the fit's features {names[:5]}…")

@@ -168,7 +168,9 @@ def to_arviz(
     groups: dict[str, Any] = {"posterior": posterior, "edge_posterior": numbers}
     elbos = {name: np.asarray(getattr(fit, name), dtype=float)[origin] for name in ("elbo", "heldout_elbo")}
     coords = {"feature": list(fit.feature_names), "factor": list(fit.factor_names)}
-    x = None if X is None or store_of(X) is not None else read_like(X, fit.feature_names)
+    x = None
+    if X is not None and store_of(X) is None:
+        x = read_like(X, fit.feature_names, fit.model.likelihood.labels)
     if x is not None and x.size <= _MAX_OBSERVED_CELLS:
         groups["observed_data"] = {"x": (("sample", "feature"), x)}
     if x is not None and x.shape[0] == len(fit.sample_names):

@@ -487,6 +487,8 @@ class LikelihoodTestCase:
     def test_check(self):
         """Valid data pass, NaN included; bad values are refused with the column's name and the value."""
         x = self.data().numpy()
+        centre, scale = self.ready().units(x, False)
+        x = x * scale + centre  # a table holds its caller's units
         x[0, 0] = np.nan
         names = [f"feature {c}" for c in "abcdefgh"[: self.n_features]]
         self.ready().check(x, names)

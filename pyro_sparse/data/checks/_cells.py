@@ -56,6 +56,23 @@ class Cells:
         """Whether the likelihood is the normal one, for measurements on a continuous scale."""
         return self.likelihood == "normal"
 
+    def of(self, columns: list[int], likelihood: str) -> Cells:
+        """The cells of some columns.
+
+        Parameters
+        ----------
+        columns : list of int
+        likelihood : str
+            Theirs.
+        """
+        return replace(
+            self,
+            values=self.values[:, columns],
+            view=self.view[:, columns],
+            features=[self.features[j] for j in columns],
+            likelihood=likelihood,
+        )
+
     def without(self, rows: NDArray[np.int_]) -> Cells:
         """These cells but for some rows.
 

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...findings.finding import Finding
-from ...likelihoods import Likelihood, get_likelihood
+from ...likelihoods import Likelihood, LikelihoodLike, get_likelihood
+from ..column_types import columns_of
 from ..read import read_table
+from ..stores import store_of
 from ..table import Table
 from ._cells import Cells, cells_of
 from .counts import overdispersed_counts
 from .dependence import copied_columns, dependent_columns
 from .groups import row_groups
-from .kinds import entry_mistakes, few_levels, several_kinds
+from .kinds import chosen_kinds, entry_mistakes, few_levels, several_kinds
 from .missing import separate_columns
 from .rows import outlying_cells, outlying_rows, repeated_rows
 from .tails import heavy_tails
@@ -29,7 +31,7 @@ __all__ = ["check_read_table", "check_table"]
 
 def check_table(
     X: TableLike | RowStore,
-    likelihood: str | Likelihood = "normal",
+    likelihood: LikelihoodLike = "normal",
     *,
     mask: TableLike | None = None,
     feature_names: Sequence[str] | None = None,
@@ -41,7 +43,7 @@ def check_table(
     ----------
     X : array_like (row, feature), DataFrame, scipy.sparse matrix, AnnData or RowStore
         As for `pyro_sparse.fit`. Of a table that is read by rows some thousand are looked at.
-    likelihood : str or Likelihood
+    likelihood : str, mapping or Likelihood
         As for the model.
     mask, feature_names : optional
         As for `pyro_sparse.fit`.
@@ -74,8 +76,13 @@ def check_table(
     """
     names = None if feature_names is None else [str(name) for name in feature_names]
     density = get_likelihood(likelihood)
+    chosen: list[Finding] = []
+    if density.reads_columns and store_of(X) is None:
+        columns = columns_of(X, names)
+        chosen = chosen_kinds(density.chosen(columns))
+        density = density.for_columns(columns)
     table = read_table(X, per_row, likelihood=density, mask=mask, feature_names=names)
-    return check_read_table(table, density)
+    return [*chosen, *check_read_table(table, density)]
 
 
 def check_read_table(table: Table, likelihood: Likelihood) -> list[Finding]:
@@ -87,29 +94,50 @@ def check_read_table(table: Table, likelihood: Likelihood) -> list[Finding]:
     likelihood : Likelihood
     """
     with np.errstate(all="ignore"):
-        return _findings(cells_of(table, likelihood))
+        return _findings(cells_of(table, likelihood), likelihood)
 
 
-def _findings(cells: Cells) -> list[Finding]:
-    mistakes = entry_mistakes(cells)
-    far_rows, rows = outlying_rows(cells)
-    repeats = repeated_rows(cells)
-    kinds = several_kinds(cells)
-    trimmed = cells.without(rows)  # rows on another scale would correlate all columns, and so do such cells
-    far_cells, where = outlying_cells(trimmed)
-    others = trimmed.hidden(where)
+def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
+    families = [
+        (cells, slice(None)) if columns is None else (cells.of(columns, part.name), columns)
+        for part, columns in likelihood.families()
+    ]
+    mistakes = [finding for family, _ in families for finding in entry_mistakes(family)]
+    kinds = [finding for family, _ in families for finding in several_kinds(family)]
+    far_rows, rows = [], []
+    for family, _ in families:
+        of_family, its_rows = outlying_rows(family)
+        far_rows += of_family
+        rows.append(its_rows)
+    # rows on another scale would correlate all columns, and so do such cells
+    far = np.unique(np.concatenate(rows))
+    trimmed = cells.without(far)
+    hidden = np.zeros(trimmed.values.shape, dtype=bool)
+    far_cells = []
+    for family, columns in families:
+        of_family, where = outlying_cells(family.without(far))
+        far_cells += of_family
+        hidden[:, columns] = where
+    others = trimmed.hidden(hidden)
     copies, copied = copied_columns(others)
+    repeats = repeated_rows(cells)
+    of_tails, levels, counts = [], [], []
+    for family, columns in families:
+        of_tails += heavy_tails(family.without(far).hidden(hidden[:, columns]))
+        levels += few_levels(family) if not (mistakes or kinds) else []
+        beside = np.delete(cells.view, columns, 1)
+        counts += overdispersed_counts(family, beside if beside.shape[1] else None)
     return [
         *mistakes,
         *kinds,
-        *(few_levels(cells) if not (mistakes or kinds) else []),
+        *levels,
         *copies,
         *dependent_columns(others, copied),
         *separate_columns(cells),
         *repeats,
         *far_rows,
         *far_cells,
-        *heavy_tails(others),
+        *of_tails,
         *(row_groups(cells) if not (repeats or mistakes) else []),  # a column of row numbers is a trend
-        *overdispersed_counts(cells),
+        *counts,
     ]

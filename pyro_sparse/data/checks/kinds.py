@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,7 +11,7 @@ from ...findings.finding import Finding
 from ._cells import Cells, listed, naming
 from .ordinal import makes_a_factor
 
-__all__ = ["column_kinds", "entry_mistakes", "few_levels", "several_kinds"]
+__all__ = ["chosen_kinds", "column_kinds", "entry_mistakes", "few_levels", "several_kinds"]
 
 # Rows of nines, as codes for a missing cell are.
 _SENTINELS = [sign * float("9" * digits) for digits in (2, 3, 4, 5) for sign in (-1, 1)]
@@ -22,6 +24,28 @@ _NAMED_KINDS = {
     "counts": "counts",
     "numbers": "measurements",
 }
+
+
+def chosen_kinds(chosen: Mapping[str, list[str]]) -> list[Finding]:
+    """What `likelihood="auto"` took columns for, in words.
+
+    Parameters
+    ----------
+    chosen : mapping of str to list of str
+        Names of columns by the likelihood that was chosen for them.
+    """
+    if not chosen:
+        return []
+    phrases = [f"{naming(names, 'column')} under {kind!r}" for kind, names in chosen.items()]
+    return [
+        Finding(
+            "likelihood",
+            f'"auto" reads {"; ".join(phrases)}',
+            'say otherwise by name, as in likelihood={"age": "normal", "*": "auto"}',
+            source="data",
+            columns=tuple(name for names in chosen.values() for name in names),
+        )
+    ]
 
 
 def column_kinds(cells: Cells) -> list[str]:
@@ -72,7 +96,8 @@ def several_kinds(cells: Cells) -> list[Finding]:
             "kinds",
             f"columns are of several kinds ({'; '.join(phrases)}{beside}): one normal likelihood serves them "
             "all, predictions leave their range, and columns of a kind may make a factor of their own",
-            "fit each kind with its likelihood, or take logarithms of counts and read yes or no as a score",
+            'give each kind its likelihood, by name or pattern: likelihood={"q*": "ordinal", "*": "normal"}, '
+            'or likelihood="auto", which goes by what a column holds',
             source="data",
             columns=tuple(named),
             size=float(len(present)),
@@ -118,8 +143,8 @@ def few_levels(cells: Cells) -> list[Finding]:
             f"{naming(names, 'column')} {'have' if len(names) > 1 else 'has'} {_span(levels)} levels that "
             f"pile up at an end (up to {max(share for _, share in piled):.0%} of the cells in one): they are "
             f"ordinal, and {effect}",
-            'treat them as ordinal: cut each at a middle level for likelihood="bernoulli", and do not '
-            "believe a factor that only parts high means from low ones",
+            'take likelihood="ordinal", which reads levels as levels, and do not believe a factor that only '
+            "parts high means from low ones",
             severity="doubt" if is_doubt else "note",
             source="data",
             columns=tuple(names),

@@ -25,6 +25,7 @@ from ..._utils.torch_state import isolated, undisturbed
 from ..._utils.version import __version__
 from ...data.columns import check_number, check_rows
 from ...data.large_table import JUDGED_CELLS, LargeTable
+from ...data.ordered_categories import with_words
 from ...data.per_row import check_names, tensors_of
 from ...data.read import Batch, Table, give_back, read_like, read_table
 from ...findings.finding import Finding, read_findings, write_findings
@@ -269,18 +270,23 @@ class Fit(FitResult):
         Returns
         -------
         DataFrame or ndarray (row, feature)
-            A DataFrame with X's index and columns where X is one.
+            A DataFrame with X's index and columns where X is one. Ordered categories are such again, each
+            missing one the level nearest to its expectation.
         """
         check_whole(1, num_draws=num_draws)
         table = self._whole(X, "impute", per_row)
-        filled = read_like(X, self.feature_names)  # what was seen stays as it is
+        labels = self.model.likelihood.labels
+        filled = read_like(X, self.feature_names, labels)  # what was seen stays as it is
         if table.mask is not None:
             mean = self._expected(table, num_draws, average=True)
             predicted, excess = (mean - self.table.centre) / self.table.scale, self.excess_cov
             if excess is not None:
                 predicted = add_residuals(predicted, table.x, table.mask, *self.implied_moments(), excess)
             filled = np.where(table.mask, filled, predicted * self.table.scale + self.table.centre)
-        return give_back(filled, X, self.feature_names)
+        table_of_cells = give_back(filled, X, self.feature_names)
+        if labels and isinstance(table_of_cells, pd.DataFrame):
+            return with_words(table_of_cells, self.feature_names, labels)
+        return table_of_cells
 
     @property
     @isolated()

@@ -91,7 +91,9 @@ class Cells:
     def features(self, indices: slice | Tensor) -> Cells:
         """The cells of some features."""
         observed = None if self.mask is None else self.mask[:, indices]
-        return replace(self, x=self.x[:, indices], mask=observed)
+        likelihood = None if self.normal else self.likelihood.of_features(indices)
+        likelihood = self.likelihood if likelihood is None else likelihood
+        return replace(self, x=self.x[:, indices], mask=observed, likelihood=likelihood)
 
     def rows(self, indices: Tensor) -> Cells:
         """The cells of some rows."""
@@ -111,8 +113,8 @@ class Cells:
 
     @property
     def separate(self) -> bool:
-        """Whether features can be looked at a few at a time: the likelihood holds no parameters for all."""
-        return self.normal or self.overdispersed or not list(self.likelihood.parameters())
+        """Whether features can be looked at a few at a time: the likelihood can be restricted to them."""
+        return self.normal or self.overdispersed or self.likelihood.of_features(slice(None)) is not None
 
     def log_prob(self, f: Tensor, noise: Tensor) -> Tensor:
         """log p(cell | f) of every cell, up to what f does not move; 0 where missing."""

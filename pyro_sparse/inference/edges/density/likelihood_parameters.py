@@ -12,7 +12,8 @@ not of it alone, stays where it is, and the verdict says so: its uncertainty is 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,8 @@ import pyro
 import torch
 from torch import Tensor, nn
 from torch.distributions import Independent
+
+from .cells import Cells
 
 if TYPE_CHECKING:
     from ....likelihoods import Likelihood
@@ -39,6 +42,8 @@ class LikelihoodParameters:
     ----------
     likelihood : Likelihood
         Set up for the chains: parameters are (chain, 1, feature) or (chain, 1, 1).
+    leave_out : collection of str
+        Parameters that are neither drawn nor held, since something else stands for them.
 
     Attributes
     ----------
@@ -48,14 +53,21 @@ class LikelihoodParameters:
         Parameters that the fit learned and no prior speaks of, or not one alone.
     """
 
-    def __init__(self, likelihood: Likelihood):
+    def __init__(self, likelihood: Likelihood, leave_out: Collection[str] = ()):
         self.likelihood = copy.deepcopy(likelihood)
         self.drawn: dict[str, str] = {}
         self.held: list[str] = []
-        learned = {name: p for name, p in self.likelihood.named_parameters() if p.requires_grad}
+        learned = {
+            name: p
+            for name, p in self.likelihood.named_parameters()
+            if p.requires_grad and name not in leave_out
+        }
         priors = self.likelihood.priors() if learned else {}
         with torch.enable_grad():
             values = {q: v for q, v in self.likelihood.values().items() if q in priors} if learned else {}
+        # of which family, and under which name there
+        local = [(i, q) for i, (part, _) in enumerate(self.likelihood.families()) for q in part.priors()]
+        self._of_family = dict(zip(priors, local, strict=True)) if priors else {}
         quantities_of = {
             name: [q for q, v in values.items() if _depends(v, p)] for name, p in learned.items()
         }
@@ -82,51 +94,75 @@ class LikelihoodParameters:
     def log_prior(self, parameters: Parameters) -> list[Tensor]:
         """Log density of each parameter, (chain, feature) or, of one for all or a joint prior, (chain, 1)."""
         likelihood = self.at(parameters)
-        named, log_densities = self._named(likelihood), []
-        for name, quantity in self.drawn.items():
-            p = named[name].requires_grad_()
+        return [self._level(likelihood, name)() for name in self.drawn]
+
+    def _level(self, likelihood: Likelihood, name: str) -> Callable[[], Tensor]:
+        """The log prior density of one parameter as it is when asked."""
+        part_number, quantity = self._of_family[self.drawn[name]]
+        part, _ = likelihood.families()[part_number]
+        p = self._named(likelihood)[name]
+        with pyro.validation_enabled(False):
+            density = part.priors()[quantity]
+        elementwise = isinstance(density, Independent) and density.reinterpreted_batch_ndims == 1
+
+        def level() -> Tensor:
+            p.requires_grad_()
             with torch.enable_grad(), pyro.validation_enabled(False):
-                value = likelihood.values()[quantity]
+                value = part.values()[quantity]
                 (slope,) = torch.autograd.grad(value.sum(), p)
-                density, value = likelihood.priors()[quantity], value.detach()
+                value = value.detach()
             p.requires_grad_(False)
-            elementwise = isinstance(density, Independent) and density.reinterpreted_batch_ndims == 1
             log_p = (
                 density.base_dist.log_prob(value) if elementwise else density.log_prob(value).unsqueeze(-1)
             )
             log_slope = slope.abs().log().reshape(len(slope), -1)
             log_slope = log_slope if log_p.shape == log_slope.shape else log_slope.sum(-1, keepdim=True)
-            log_densities.append((log_p.detach() + log_slope).double())
-        return log_densities
+            return (log_p.detach() + log_slope).double()
+
+        return level
 
     def moved(
-        self, parameters: Parameters, log_cells: Callable[[Likelihood], Tensor], rng: np.random.Generator
+        self, parameters: Parameters, cells: Cells, f: Tensor, noise: Tensor, rng: np.random.Generator
     ) -> Parameters:
         """The next draw of each parameter given the predictors.
 
         Parameters
         ----------
         parameters : tuple of Tensor
-        log_cells : callable
-            Log-likelihood (chain, feature) under a likelihood, summed over rows.
+        cells : Cells
+            The data; its likelihood's parameters do not matter.
+        f : Tensor (chain, feature, row)
+        noise : Tensor (chain, feature)
         rng : numpy.random.Generator
         """
-        for i, p in enumerate(parameters):
+        likelihood = self.at(parameters)  # one object, whose parameters are put to what is tried
+        named, families = self._named(likelihood), likelihood.families()
+        views = {}
+        for i, name in enumerate(self.drawn):
+            part_number, _ = self._of_family[self.drawn[name]]
+            if part_number not in views:
+                views[part_number] = _view(cells, f, noise, *families[part_number])
+            view, of_f, of_noise = views[part_number]
+            prior_level, p = self._level(likelihood, name), named[name]
 
-            def level(parameters: Parameters, i: int = i, p: Tensor = p) -> Tensor:
-                data, prior = log_cells(self.at(parameters)).double(), self.log_prior(parameters)[i]
-                alone = prior.shape[-1] == data.shape[-1] == p.shape[-1]
+            def level(value: Tensor) -> Tensor:
+                p.data = value  # noqa: B023
+                prior = prior_level()  # noqa: B023
+                data = view.log_prob(of_f, of_noise).double().sum(-1)  # noqa: B023
+                alone = prior.shape[-1] == data.shape[-1] == value.shape[-1]
                 return data + prior if alone else data.sum(-1, keepdim=True) + prior
 
-            here = level(parameters)
+            now = parameters[i].to(p)
+            here = level(now)
             for stride in _STRIDES:
-                step = torch.as_tensor(stride * rng.standard_normal(tuple(p.shape))).to(p)
-                tried = _put(parameters, i, parameters[i] + step)
+                tried = now + torch.as_tensor(stride * rng.standard_normal(tuple(p.shape))).to(p)
                 there = level(tried)
                 u = torch.as_tensor(rng.random(tuple(here.shape)), device=here.device)
                 yes = u.log() < there - here  # not where there is no number
                 here = torch.where(yes, there, here)
-                parameters = _put(parameters, i, torch.where(yes.unsqueeze(1), tried[i], parameters[i]))
+                now = torch.where(yes.unsqueeze(1), tried, now)
+            p.data = now
+            parameters = _put(parameters, i, now)
         return parameters
 
     def from_prior(self) -> Parameters:
@@ -163,6 +199,17 @@ class LikelihoodParameters:
     @staticmethod
     def _named(likelihood: Likelihood) -> dict[str, nn.Parameter]:
         return dict(likelihood.named_parameters())
+
+
+def _view(
+    cells: Cells, f: Tensor, noise: Tensor, part: Likelihood, columns: list[int] | None
+) -> tuple[Cells, Tensor, Tensor]:
+    """The data of one family of columns, with its f and its noise."""
+    if columns is None:
+        return replace(cells, likelihood=part), f, noise
+    mask = None if cells.mask is None else cells.mask[:, columns]
+    view = Cells(cells.x[:, columns], mask, cells.per_row, part)
+    return view, f[:, columns], noise[:, columns]
 
 
 def _put(parameters: Parameters, i: int, p: Tensor) -> Parameters:

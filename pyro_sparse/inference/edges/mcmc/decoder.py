@@ -18,7 +18,6 @@ through their product only.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -26,7 +25,6 @@ import torch
 from scipy.special import logsumexp
 from torch import Tensor
 
-from ....likelihoods import Likelihood
 from ..density.cells import Cells, weighted
 from ..density.decoder_program import DecoderProgram, DecoderState
 from ..density.rates import drawn_log_odds
@@ -314,16 +312,10 @@ class DecoderChains(DecoderProgram):
         """The state with its likelihood's own parameters drawn given f."""
         if self.likelihood_parameters is None:
             return state
-        c = self.cells
-
-        def log_cells(likelihood: Likelihood) -> Tensor:
-            return replace(c, likelihood=likelihood).log_prob(f, state.noise).double().sum(-1)
-
-        return state._replace(
-            likelihood_parameters=self.likelihood_parameters.moved(
-                state.likelihood_parameters, log_cells, rng
-            )
+        parameters = self.likelihood_parameters.moved(
+            state.likelihood_parameters, self.cells, f, state.noise, rng
         )
+        return state._replace(likelihood_parameters=parameters)
 
     def _rates(self, edge: Tensor, state: DecoderState, rng: np.random.Generator) -> Tensor:
         free = (self.permitted & ~self.must).cpu().numpy()

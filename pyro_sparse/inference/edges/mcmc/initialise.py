@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .... import likelihoods
 from ...._utils.declared import changes, keeps
 from ...._utils.torch_state import undisturbed
 from ...table.refine import refine
@@ -125,8 +124,8 @@ def has_cells(likelihood: Likelihood) -> bool:
 
 def parameters_of(likelihood: Likelihood) -> LikelihoodParameters:
     """Parameters that only the likelihood speaks of; the package's are drawn in ways of their own."""
-    built_in = likelihood.has_dispersion and keeps(likelihood, "cell terms")
-    return LikelihoodParameters(likelihoods.Likelihood() if built_in else likelihood)
+    in_terms = likelihood.dispersion_parameters() if keeps(likelihood, "cell terms") else ()
+    return LikelihoodParameters(likelihood, leave_out=in_terms)
 
 
 def weight_density(prior: Prior | None) -> WeightDensity:

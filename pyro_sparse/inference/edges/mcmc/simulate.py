@@ -9,13 +9,15 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
+from ....likelihoods import NegativeBinomial
 from ..density.curves import Trunk
+from ..density.likelihood_parameters import LikelihoodParameters
 from ..density.rates import rate_prior
-from .initialise import DecoderPrior, has_normal_noise, parameters_of, refuse_other_programs, weight_density
+from .initialise import DecoderPrior, has_normal_noise, refuse_other_programs, weight_density
 from .kernels import curve_loadings
 
 if TYPE_CHECKING:
-    from ....likelihoods import NegativeBinomial, Normal
+    from ....likelihoods import Likelihood, Normal
     from ....models import SparseDecoder
     from ....priors import SpikeSlabPrior
 
@@ -103,18 +105,28 @@ def draw_decoder(
         spread = tensor(noise)
         x = f[0].double().numpy() + np.sqrt(noise) * rng.standard_normal(f.shape[1:])
     else:
-        if likelihood.name == "negative_binomial":
-            counts = cast("NegativeBinomial", likelihood)
-            extra = np.abs(counts.prior_scale * rng.standard_normal(model.n_features))
-            counts.log_theta.copy_(tensor(-2 * np.log(extra))[:, None])
-        parameters = parameters_of(likelihood)
-        likelihood = parameters.at(parameters.from_prior()) if parameters.drawn else likelihood
+        for part, _ in likelihood.families():
+            _draw_parameters(part, rng)
         # A ceiling that the chains' program does not have: counts at it make edges too sure (NOTEBOOK.md).
         x = likelihood.observation(f.clamp(max=12.0)).sample()[0].double().numpy()
         still = np.ptp(x, axis=0) == 0
-        x[0, still] += np.where(x[0, still] == 1, -1, 1)
+        x[0, still] += np.where(x[0, still] > 0, -1, 1)
     if has_normal_noise(likelihood) and not curve.activation:
         loading = weight / np.sqrt((weight**2).sum(1) + noise)[:, None]
     else:
         loading = curve_loadings(value, tensor(z), predictor, spread, rng)[0].double().numpy()
     return DrawnDecoder(edge, weight, loading, z, x)
+
+
+def _draw_parameters(likelihood: Likelihood, rng: np.random.Generator) -> None:
+    """Put a likelihood's parameters at draws from their priors."""
+    if isinstance(
+        likelihood, NegativeBinomial
+    ):  # beyond the ends of `log_theta` there is nothing to look for
+        extra = np.abs(likelihood.prior_scale * rng.standard_normal(likelihood.log_theta.shape))
+        likelihood.log_theta.copy_(torch.as_tensor(-2 * np.log(extra)))
+        return
+    parameters = LikelihoodParameters(likelihood)
+    named = dict(likelihood.named_parameters())
+    for name, value in zip(parameters.drawn, parameters.from_prior(), strict=True):
+        named[name].copy_(value)

@@ -271,7 +271,7 @@ def _layers_of(model: SparseDecoder, table: Table, prior: DecoderPrior) -> list[
 
 
 def _drawn_parameter(d: DataView, asked: _Asked, name: str, quantity: str) -> Tensor:
-    """A parameter of the likelihood (1, 1, feature) or (1, 1, 1)."""
+    """A parameter of the likelihood (1, 1, feature), of some columns, or (1, 1, 1)."""
     likelihood = cast("Likelihood", asked.model.likelihood)
     parameter = likelihood.get_parameter(name)
     shape = parameter.shape
@@ -288,7 +288,7 @@ def _drawn_parameter(d: DataView, asked: _Asked, name: str, quantity: str) -> Te
         return answer.reshape(v.shape)
 
     pulled = PulledBack(log_prob, value, parameter.detach().reshape(-1))
-    if parameter.numel() == 1:
+    if parameter.numel() != d.n_features:  # one for all, or those of some columns
         return sample(name, pulled.to_event(1)).reshape(shape)
     with d.features:
         return sample(name, pulled).reshape(shape)

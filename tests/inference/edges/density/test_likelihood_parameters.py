@@ -7,10 +7,12 @@ import pyro.distributions as dist
 import pytest
 import torch
 from scipy import stats
+from scipy.special import expit
 
 import pyro_sparse as ps
+from pyro_sparse.inference.edges.density.cells import Cells
 from pyro_sparse.inference.edges.density.likelihood_parameters import LikelihoodParameters
-from pyro_sparse.likelihoods import Likelihood
+from pyro_sparse.likelihoods import Columns, Likelihood, Ordinal
 from pyro_sparse.likelihoods.base import NOTHING
 from pyro_sparse.models import SparseDecoder
 
@@ -57,12 +59,11 @@ def test_draws_follow_the_conditional(shared):
     rng = np.random.default_rng(0)
     left = torch.as_tensor(rng.normal(size=(rows, features)) * [0.3, 1.0, 4.0], dtype=torch.float32)
 
-    def log_cells(likelihood):
-        return likelihood(torch.zeros(chains, rows, features)).log_prob(left).sum(1)
-
+    cells = Cells(left.mT[None], None, {}, own.likelihood)
+    f, noise = torch.zeros(chains, features, rows), torch.ones(chains, features)
     now = own.start()
     for _ in range(40):
-        now = own.moved(now, log_cells, rng)
+        now = own.moved(now, cells, f, noise, rng)
     found = (2 * now[0][:, 0]).exp().numpy()
     square = left.double().square().sum(0).numpy()
     for j in range(found.shape[1]):
@@ -73,6 +74,34 @@ def test_draws_follow_the_conditional(shared):
     sd = now[0][:, 0].exp().double().numpy()
     wanted = stats.invgamma(A, scale=B).logpdf(sd**2) + np.log(2 * sd**2)
     np.testing.assert_allclose(own.log_prior(now)[0].numpy(), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_parameters_of_some_columns_follow_their_conditional_given_those_columns():
+    """Gaps between cuts of a column of three levels, beside columns of other kinds, against quadrature."""
+    chains, rows = 400, 40
+    likelihood = Columns({(0, 2): Noisy(), 1: Ordinal(levels=(0, 2))})
+    likelihood.setup(3, chains)
+    own = LikelihoodParameters(likelihood)
+    assert own.drawn == {"parts.0.log_sd": "Noisy_variance", "parts.1.log_gap_1": "ordinal_gap_1"}
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, rows))
+    x[1] = (rng.logistic(size=rows)[None] > np.array([[0.0], [1.2]])).sum(0)
+    cells = Cells(torch.as_tensor(x, dtype=torch.float32)[None], None, {}, likelihood)
+    f, noise = torch.zeros(chains, 3, rows), torch.ones(chains, 3)
+    now = own.start()
+    for _ in range(30):
+        now = own.moved(now, cells, f, noise, rng)
+    variance = (2 * now[0][:, 0]).exp().numpy()
+    for at, j in enumerate((0, 2)):
+        density = stats.invgamma(A + rows / 2, scale=B + (x[j] ** 2).sum() / 2)
+        assert stats.kstest(variance[:, at], density.cdf).pvalue > 1e-3
+    grid = np.linspace(-4, 3, 4001)  # log gap; the middle of two cuts is the lower one, at 0
+    upper = expit(np.exp(grid))
+    count = [(x[1] == level).sum() for level in range(3)]
+    log_p = count[1] * np.log(upper - 0.5) + count[2] * np.log1p(-upper) - 0.5 * (grid - np.log(2.0)) ** 2
+    cdf = np.cumsum(np.exp(log_p - log_p.max()))
+    drawn = now[1][:, 0, 0].numpy()
+    assert stats.kstest(drawn, lambda value: np.interp(value, grid, cdf / cdf[-1])).pvalue > 1e-3
 
 
 def test_draws_from_the_prior():

@@ -1,0 +1,91 @@
+"""Ordered categories of pandas, such as never < sometimes < often, as the numbers of their levels.
+
+Of new rows by the words of the table that was fitted, whatever their categories are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from ..likelihoods.ordinal import level_numbers
+
+__all__ = ["with_codes", "with_words", "words_of"]
+
+
+def words_of(kind: object) -> tuple[str, ...]:
+    """Words of ordered categories, also of those that are numbers; empty of anything else.
+
+    Parameters
+    ----------
+    kind : dtype
+    """
+    if not isinstance(kind, pd.CategoricalDtype) or not kind.ordered:
+        return ()
+    return tuple(str(word) for word in kind.categories)
+
+
+def with_codes(
+    table: pd.DataFrame, names: Sequence[str], labels: Sequence[tuple[str, ...] | None]
+) -> pd.DataFrame:
+    """The table with numbers of levels (`level_numbers`) in the place of ordered categories.
+
+    Parameters
+    ----------
+    table : DataFrame
+    names : sequence of str
+        Of the columns that `labels` are of.
+    labels : sequence of (tuple of str or None)
+        Words for the levels of each.
+
+    Raises
+    ------
+    ValueError
+        A cell holds none of the words.
+    """
+    of_name = {name: words for name, words in zip(names, labels, strict=True) if words}
+    coded = {}
+    for j, name in enumerate(map(str, table.columns)):
+        words, cells = of_name.get(name), table.iloc[:, j]
+        if words is None or pd.api.types.is_numeric_dtype(cells.dtype):
+            continue
+        code = dict(zip(words, level_numbers(words), strict=True))
+        text = cells.astype(object)
+        levels = [np.nan if pd.isna(cell) else code.get(str(cell)) for cell in text]
+        unknown = next((i for i, level in enumerate(levels) if level is None), None)
+        if unknown is not None:
+            raise ValueError(
+                f"X: column {name!r} holds {text.iloc[unknown]!r} (row {unknown}); its levels are "
+                f"{', '.join(map(repr, words))}. Write one of these, or NaN."
+            )
+        coded[j] = np.array(levels, dtype=float)
+    if not coded:
+        return table
+    table = table.copy(deep=False)
+    for j, numbers in coded.items():
+        table.isetitem(j, numbers)
+    return table
+
+
+def with_words(
+    table: pd.DataFrame, names: Sequence[str], labels: Sequence[tuple[str, ...] | None]
+) -> pd.DataFrame:
+    """The table with ordered categories in the place of numbers of levels, each the nearest.
+
+    Parameters
+    ----------
+    table : DataFrame
+    names : sequence of str
+    labels : sequence of (tuple of str or None)
+        As for `with_codes`.
+    """
+    of_name = {name: words for name, words in zip(names, labels, strict=True) if words}
+    table = table.copy(deep=False)
+    for j, name in enumerate(map(str, table.columns)):
+        if words := of_name.get(name):
+            place = np.rint(table.iloc[:, j].to_numpy(dtype=float) - level_numbers(words)[0])
+            codes = np.where(np.isnan(place), -1, place.clip(0, len(words) - 1)).astype(int)
+            table.isetitem(j, pd.Categorical.from_codes(codes, categories=list(words), ordered=True))
+    return table

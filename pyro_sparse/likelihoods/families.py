@@ -1,0 +1,43 @@
+"""The likelihoods that have a name: what `likelihood="poisson"` means."""
+
+from __future__ import annotations
+
+from .base import Likelihood
+from .bernoulli import Bernoulli
+from .counts import Categorical, Multinomial, NegativeBinomial, Poisson
+from .normal import Normal
+from .ordinal import Ordinal
+
+__all__ = ["FAMILIES", "family"]
+
+FAMILIES: dict[str, type[Likelihood]] = {
+    cls.name: cls for cls in (Normal, Bernoulli, Ordinal, Poisson, NegativeBinomial, Multinomial, Categorical)
+}
+
+
+def family(likelihood: object) -> Likelihood:
+    """A likelihood by its name, or the instance itself.
+
+    Parameters
+    ----------
+    likelihood : str or Likelihood
+
+    Raises
+    ------
+    ValueError
+        For an unknown name; the message lists the known ones.
+    TypeError
+        For a class in place of an instance of it.
+    """
+    if isinstance(likelihood, Likelihood):
+        return likelihood
+    if isinstance(likelihood, str) and likelihood in FAMILIES:
+        return FAMILIES[likelihood]()
+    if isinstance(likelihood, type) and issubclass(likelihood, Likelihood):
+        name = likelihood.__name__
+        raise TypeError(f"likelihood is the class {name}; make an instance of it: {name}().")
+    raise ValueError(
+        f"likelihood={likelihood!r} is not known. Use one of {', '.join(map(repr, FAMILIES))}, "
+        '"auto", a mapping from columns to these, or an instance of a subclass of '
+        "pyro_sparse.likelihoods.Likelihood."
+    )
