@@ -50,7 +50,8 @@ _TYPES = (bool, int, float)
 _NUMBERS = 2  # of a `feature_statistic`, at least: those of normal columns have so many
 REST = "*"  # the key of all columns that no other key names
 Key: TypeAlias = str | int | type | tuple[str | int, ...]
-LikelihoodLike: TypeAlias = str | Likelihood | Mapping[Key, str | Likelihood]  # what `get_likelihood` takes
+# What `get_likelihood` takes; of keys Any, for a mapping from text alone is no mapping from `Key`.
+LikelihoodLike: TypeAlias = str | Likelihood | Mapping[Any, str | Likelihood]
 
 
 class Columns(Likelihood):
