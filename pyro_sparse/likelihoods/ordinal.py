@@ -343,7 +343,7 @@ class Ordinal(Likelihood):
         n_chains = max(len(edges), len(level))
         edges, level = edges.expand(n_chains, -1, -1), level.expand(n_chains, -1, -1)
         low, high = edges.gather(-1, level) - f, edges.gather(-1, level + 1) - f
-        return _of_interval(low, high)[: order + 1]
+        return (_log_of_interval(low, high), *(_bends(low, high) if order else ()))[: order + 1]
 
     def slopes(
         self,
@@ -367,7 +367,7 @@ class Ordinal(Likelihood):
         f, level = f.mT, x.mT.long().expand(*f.mT.shape)
         edges = edges.expand(len(f), -1, -1).to(f)
         low, high = edges.gather(-1, level) - f, edges.gather(-1, level + 1) - f
-        (log_p,) = _of_interval(low, high)[:1]
+        log_p = _log_of_interval(low, high)
         q = 1 / torch.expm1(high - low)
         by_high, by_low = torch.sigmoid(-high) + q, -torch.sigmoid(low) - q
         if mask is not None:
@@ -404,11 +404,15 @@ class _Levels(OrderedLogistic):
         return draws.to(self.predictor)
 
 
-def _of_interval(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """log P(low < y - f < high) of a logistic y, given both less f; its slope in f, minus its curvature."""
+def _log_of_interval(low: Tensor, high: Tensor) -> Tensor:
+    """log P(low < y < high) of a logistic y."""
+    return logsigmoid(high) + logsigmoid(-low) + torch.log(-torch.expm1(low - high))
+
+
+def _bends(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Slope of `_log_of_interval` where both ends fall together, and minus its curvature."""
     at_low, at_high = torch.sigmoid(low), torch.sigmoid(-high)
-    log_p = logsigmoid(high) + logsigmoid(-low) + torch.log(-torch.expm1(low - high))
-    return log_p, at_low - at_high, at_low * (1 - at_low) + at_high * (1 - at_high)
+    return at_low - at_high, at_low * (1 - at_low) + at_high * (1 - at_high)
 
 
 def _read_levels(levels: object) -> tuple[int, int] | list[tuple[int, int]] | None:

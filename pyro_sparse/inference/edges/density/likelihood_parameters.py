@@ -5,16 +5,16 @@ function of one parameter; a step of the chain is in :math:`\theta`, whose densi
 
 .. math:: p(\theta \mid f, x) \propto p(x \mid f, \theta)\, p(v(\theta))\, |\partial v / \partial \theta|.
 
-Random walks with strides of several lengths have nothing to tune. A parameter of which no prior speaks, or
+A parameter of which no prior speaks, or
 not of it alone, stays where it is, and the verdict says so: its uncertainty is then missing from every edge.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyro
@@ -30,8 +30,12 @@ if TYPE_CHECKING:
 __all__ = ["LikelihoodParameters"]
 
 Parameters = tuple[Tensor, ...]
+Module = TypeVar("Module", bound=nn.Module)
 
 _STRIDES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)  # one step of each: some suit, however much the data say
+# A walk whose stride is learned: steps in a sweep, where the stride begins, how fast it is learned, and which
+# share of its steps is taken in the end.
+_STEPS, _FIRST_STRIDE, _SPEED, _WANTED = 2, 0.3, 0.3, 0.44
 _FAR, _HALVINGS = 1e4, 100  # where a value of the prior's is looked for, and how closely
 
 
@@ -85,11 +89,12 @@ class LikelihoodParameters:
 
     def at(self, parameters: Parameters) -> Likelihood:
         """The likelihood with these parameters."""
-        likelihood = copy.deepcopy(self.likelihood)
-        named = self._named(likelihood)
-        for name, value in zip(self.drawn, parameters, strict=True):
-            named[name].data = value.to(named[name])
-        return likelihood.requires_grad_(False)
+        named = self._named(self.likelihood)
+        values = {
+            name: nn.Parameter(value.detach().to(named[name]), requires_grad=False)
+            for name, value in zip(self.drawn, parameters, strict=True)
+        }
+        return _with_parameters(self.likelihood, values)
 
     def log_prior(self, parameters: Parameters) -> list[Tensor]:
         """Log density of each parameter, (chain, feature) or, of one for all or a joint prior, (chain, 1)."""
@@ -122,9 +127,16 @@ class LikelihoodParameters:
         return level
 
     def moved(
-        self, parameters: Parameters, cells: Cells, f: Tensor, noise: Tensor, rng: np.random.Generator
+        self,
+        parameters: Parameters,
+        cells: Cells,
+        f: Tensor,
+        noise: Tensor,
+        rng: np.random.Generator,
+        strides: dict[str, Tensor] | None = None,
+        warm: bool = False,
     ) -> Parameters:
-        """The next draw of each parameter given the predictors.
+        """The next draw of each parameter given the predictors: two steps of a random walk of each.
 
         Parameters
         ----------
@@ -134,6 +146,11 @@ class LikelihoodParameters:
         f : Tensor (chain, feature, row)
         noise : Tensor (chain, feature)
         rng : numpy.random.Generator
+        strides : dict of str to Tensor, optional
+            Of each parameter, as long as its draws are independent of each other: changed in place while
+            `warm`, until 44 % of the steps are taken (Roberts, Gelman and Gilks 1997). Default a ladder of
+            strides, which has nothing to learn and takes three times as long.
+        warm : bool
         """
         likelihood = self.at(parameters)  # one object, whose parameters are put to what is tried
         named, families = self._named(likelihood), likelihood.families()
@@ -154,13 +171,19 @@ class LikelihoodParameters:
 
             now = parameters[i].to(p)
             here = level(now)
-            for stride in _STRIDES:
-                tried = now + torch.as_tensor(stride * rng.standard_normal(tuple(p.shape))).to(p)
+            if strides is not None:
+                strides.setdefault(name, torch.full_like(here, _FIRST_STRIDE))
+            for stride in _STRIDES if strides is None else (strides[name],) * _STEPS:
+                size = stride.unsqueeze(1) if isinstance(stride, Tensor) else stride
+                step = torch.as_tensor(rng.standard_normal(tuple(p.shape)), device=here.device) * size
+                tried = now + step.to(p)
                 there = level(tried)
                 u = torch.as_tensor(rng.random(tuple(here.shape)), device=here.device)
                 yes = u.log() < there - here  # not where there is no number
                 here = torch.where(yes, there, here)
                 now = torch.where(yes.unsqueeze(1), tried, now)
+                if warm and isinstance(stride, Tensor):
+                    stride *= torch.exp(_SPEED * (yes.double() - _WANTED))
             p.data = now
             parameters = _put(parameters, i, now)
         return parameters
@@ -199,6 +222,17 @@ class LikelihoodParameters:
     @staticmethod
     def _named(likelihood: Likelihood) -> dict[str, nn.Parameter]:
         return dict(likelihood.named_parameters())
+
+
+def _with_parameters(module: Module, values: Mapping[str, nn.Parameter], prefix: str = "") -> Module:
+    """A module with these parameters that shares all else with the one given."""
+    changed = copy.copy(module)
+    changed._parameters = {name: values.get(prefix + name, p) for name, p in module._parameters.items()}
+    changed._modules = {
+        name: inner if inner is None else _with_parameters(inner, values, f"{prefix}{name}.")
+        for name, inner in module._modules.items()
+    }
+    return changed
 
 
 def _view(

@@ -99,7 +99,7 @@ class DecoderChains(DecoderProgram):
         edge = torch.as_tensor(rng.random(tuple(p.shape)), device=p.device) < p
         log_odds = torch.where(rates_fixed.view(-1, 1, 1), state.log_odds, self._rates(edge, state, rng))
         state = state._replace(edge=edge, noise=noise, log_odds=log_odds)
-        state = self.with_rows(self._with_parameters(state, f, rng), f, rng)
+        state = self.with_rows(self._with_parameters(state, f, tuning, rng, warm), f, rng)
         if not line:
             z, accept = curve_rows(self, state, self.cells_of(state), tuning.rows, rng)
             tuning.rows = adapted(tuning.rows, accept) if warm else tuning.rows
@@ -308,12 +308,14 @@ class DecoderChains(DecoderProgram):
             noise, here = torch.where(yes, tried, noise), torch.where(yes, there, here)
         return noise
 
-    def _with_parameters(self, state: DecoderState, f: Tensor, rng: np.random.Generator) -> DecoderState:
+    def _with_parameters(
+        self, state: DecoderState, f: Tensor, tuning: Tuning, rng: np.random.Generator, warm: bool
+    ) -> DecoderState:
         """The state with its likelihood's own parameters drawn given f."""
         if self.likelihood_parameters is None:
             return state
         parameters = self.likelihood_parameters.moved(
-            state.likelihood_parameters, self.cells, f, state.noise, rng
+            state.likelihood_parameters, self.cells, f, state.noise, rng, tuning.strides, warm
         )
         return state._replace(likelihood_parameters=parameters)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -23,6 +23,7 @@ class Tuning:
     width: Tensor
     metric: Metric
     damping: Tensor
+    strides: dict[str, Tensor] = field(default_factory=dict)  # of the likelihood's parameters
     exchanges: float = OFTEN
     sweeps: int = 0
 
