@@ -160,7 +160,7 @@ def free_edges() -> NDArray[np.bool_]:
 
 def figures(p: Array, truth: Array) -> Row:
     """Of probabilities (table, edge): Brier score, ECE and its floor, discoveries at 10 %."""
-    chosen = np.array([bayesian_fdr(row, 0.1)[0] if len(row) else [] for row in p]).astype(bool)
+    chosen = np.array([bayesian_fdr(row, 0.1) for row in p])
     named = max(int(chosen.sum()), 1)
     return {
         "brier": float(((p - truth) ** 2).mean()),
