@@ -5,16 +5,18 @@ Each step takes what Hypothesis draws, so that a failing table shrinks to the le
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ..likelihoods.ordinal import MOST_LEVELS
 from ._cases import require_hypothesis
 
 __all__ = ["COUNTS", "LIKELIHOODS", "is_allowed", "odd_cells", "values_for"]
 
-LIKELIHOODS = ("normal", "bernoulli", "poisson", "negative_binomial", "multinomial", "categorical")
+LIKELIHOODS = ("normal", "bernoulli", "ordinal", "poisson", "negative_binomial", "multinomial", "categorical")
 COUNTS = ("poisson", "negative_binomial", "multinomial")
 
 
@@ -28,6 +30,11 @@ def is_allowed(likelihood: str, cells: np.ndarray) -> np.ndarray:
     """
     if likelihood in ("bernoulli", "categorical"):
         return np.isin(cells, (0, 1)) | np.isnan(cells)
+    if likelihood == "ordinal":
+        with np.errstate(invalid="ignore", over="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a column without cells
+            near = cells - np.nanmin(cells, axis=0, initial=np.inf) < MOST_LEVELS
+            return np.isnan(cells) | (near & (cells == np.rint(cells)) & ~np.isinf(cells))
     if likelihood in COUNTS:
         return np.isnan(cells) | ((cells >= 0) & (cells == np.rint(cells)) & (cells < np.inf))
     return ~np.isinf(cells)
@@ -47,6 +54,8 @@ def values_for(likelihood: str, n_rows: int, n_features: int, seed: int) -> np.n
     )
     if likelihood == "bernoulli":
         return (f > 0).astype(float)
+    if likelihood == "ordinal":
+        return 1.0 + np.digitize(f, [-1.0, 0.0, 1.0])
     if likelihood == "categorical":
         return (f == f.max(1, keepdims=True, initial=-np.inf)).astype(float)
     if likelihood in COUNTS:
