@@ -170,7 +170,8 @@ def to_arviz(
     coords = {"feature": list(fit.feature_names), "factor": list(fit.factor_names)}
     x = None
     if X is not None and store_of(X) is None:
-        x = read_like(X, fit.feature_names, fit.model.likelihood.labels)
+        likelihood = getattr(fit.model, "likelihood", None)
+        x = read_like(X, fit.feature_names, () if likelihood is None else likelihood.labels)
     if x is not None and x.size <= _MAX_OBSERVED_CELLS:
         groups["observed_data"] = {"x": (("sample", "feature"), x)}
     if x is not None and x.shape[0] == len(fit.sample_names):

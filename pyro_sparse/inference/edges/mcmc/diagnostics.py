@@ -149,7 +149,8 @@ def left_out_factors(fit: Fit, kept: int | None, engine_can: bool = True) -> lis
         f"whether the data want edges of {_and(names)}, which it left empty"
     )
     remedy = 'edge_posterior("program") asks for them, too, and takes longer' if engine_can else ""
-    return [Finding("empty", message, remedy, source="chains", factors=names)]
+    # a doubt: that such an edge is absent is nothing that anybody has asked
+    return [Finding("empty", message, remedy, severity="doubt", source="chains", factors=names)]
 
 
 def _and(names: tuple[str, ...]) -> str:

@@ -67,6 +67,10 @@ def test_chains_run_over_the_factors_that_the_fit_kept(fit):
     assert empty.factors == ("factor 4", "factor 5", "factor 6") and not empty.remedy
     assert "ran over the 3 factors" in empty.message and "factor 4, factor 5 and factor 6" in empty.message
     assert empty.message in idata.attrs["verdict"]
+    # nobody asked for edges of these, so that none of them is called absent
+    verdicts = ps.summary(idata).groupby("factor")["verdict"].unique()
+    assert verdicts["factor 4"].tolist() == verdicts["factor 6"].tolist() == ["open"]
+    assert "absent" in verdicts["factor 1"]
 
 
 def test_what_is_said_of_factors_that_chains_left_out():
