@@ -12,7 +12,18 @@ import pandas as pd
 
 from ..likelihoods.ordinal import level_numbers
 
-__all__ = ["with_codes", "with_words", "words_of"]
+__all__ = ["labels_of", "with_codes", "with_words", "words_of"]
+
+
+def labels_of(model: object) -> Sequence[tuple[str, ...] | None]:
+    """Words for the levels of each column of a model; empty where its likelihood has none, or it has none.
+
+    Parameters
+    ----------
+    model : Module
+    """
+    labels: Sequence[tuple[str, ...] | None] = getattr(getattr(model, "likelihood", None), "labels", ())
+    return labels
 
 
 def words_of(kind: object) -> tuple[str, ...]:

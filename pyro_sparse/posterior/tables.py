@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from .._utils.torch_state import isolated
+from ..data.ordered_categories import labels_of
 from ..data.read import read_like
 from ..data.stores import store_of
 from ..findings.finding import Finding, confirmed_by_chains, doubted_edges
@@ -170,8 +171,7 @@ def to_arviz(
     coords = {"feature": list(fit.feature_names), "factor": list(fit.factor_names)}
     x = None
     if X is not None and store_of(X) is None:
-        likelihood = getattr(fit.model, "likelihood", None)
-        x = read_like(X, fit.feature_names, () if likelihood is None else likelihood.labels)
+        x = read_like(X, fit.feature_names, labels_of(fit.model))
     if x is not None and x.size <= _MAX_OBSERVED_CELLS:
         groups["observed_data"] = {"x": (("sample", "feature"), x)}
     if x is not None and x.shape[0] == len(fit.sample_names):

@@ -25,7 +25,7 @@ from ..._utils.torch_state import isolated, undisturbed
 from ..._utils.version import __version__
 from ...data.columns import check_number, check_rows
 from ...data.large_table import JUDGED_CELLS, LargeTable
-from ...data.ordered_categories import with_words
+from ...data.ordered_categories import labels_of, with_words
 from ...data.per_row import check_names, tensors_of
 from ...data.read import Batch, Table, give_back, read_like, read_table
 from ...findings.finding import Finding, read_findings, write_findings
@@ -275,7 +275,7 @@ class Fit(FitResult):
         """
         check_whole(1, num_draws=num_draws)
         table = self._whole(X, "impute", per_row)
-        labels = self.model.likelihood.labels
+        labels = labels_of(self.model)
         filled = read_like(X, self.feature_names, labels)  # what was seen stays as it is
         if table.mask is not None:
             mean = self._expected(table, num_draws, average=True)
