@@ -2,15 +2,14 @@ r"""Columns of several kinds in one table, each under the likelihood that suits 
 
 .. math:: \log p(x_i \mid f_i) = \sum_k \sum_{j \in J_k} \log p_k(x_{ij} \mid f_{ij})
 
-Columns of one likelihood are looked at together (`parts`), so that a table of three kinds costs about what
-three tables cost. Which column is of which is known once the table is (`for_columns`); from then on the keys
+Columns of one likelihood are looked at together (`parts`), so that a table of three kinds costs about what one
+of its dearest kind does. Which column is of which is known once the table is (`for_columns`); from then on the keys
 are positions.
 """
 
 from __future__ import annotations
 
 import copy
-import fnmatch
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -37,6 +36,7 @@ from .base import (
     filled,
     in_kind,
 )
+from .column_keys import keys_of, read_key
 from .counts import NegativeBinomial, Poisson
 from .families import family
 
@@ -46,9 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["Columns", "Key", "LikelihoodLike"]
 
 _OF_COUNTS = {"poisson": Poisson, "negative_binomial": NegativeBinomial}
-_TYPES = (bool, int, float)
 _NUMBERS = 2  # of a `feature_statistic`, at least: those of normal columns have so many
-REST = "*"  # the key of all columns that no other key names
 Key: TypeAlias = str | int | type | tuple[str | int, ...]
 # What `get_likelihood` takes; of keys Any, for a mapping from text alone is no mapping from `Key`.
 LikelihoodLike: TypeAlias = str | Likelihood | Mapping[Any, str | Likelihood]
@@ -100,7 +98,7 @@ class Columns(Likelihood):
                 f"likelihood: got {likelihoods!r}, wanted a mapping such as "
                 '{"age": "normal", "q*": "ordinal"}'
             )
-        self.given = {_key(key): _part(likelihood, key) for key, likelihood in likelihoods.items()}
+        self.given = {read_key(key): _part(likelihood, key) for key, likelihood in likelihoods.items()}
         self.parts = nn.ModuleList()
         self.columns: list[list[int]] = []
         positions: list[Any] = [j for key in self.given for j in key]
@@ -122,7 +120,7 @@ class Columns(Likelihood):
             A key that no column has; a column that has no key, or two; kinds that "auto" cannot know.
         """
         of_key: dict[tuple[Any, ...], list[int]] = {}
-        for j, key in enumerate(_keys_of(columns, list(self.given))):
+        for j, key in enumerate(keys_of(columns, list(self.given))):
             of_key.setdefault(key, []).append(j)
         groups: dict[object, tuple[Likelihood, list[int]]] = {}
         for key, members in of_key.items():
@@ -143,7 +141,7 @@ class Columns(Likelihood):
         by_kind: dict[str, list[str]] = {}
         of_auto = [
             column
-            for column, key in zip(columns, _keys_of(columns, list(self.given)), strict=True)
+            for column, key in zip(columns, keys_of(columns, list(self.given)), strict=True)
             if isinstance(self.given[key], Auto)
         ]
         for column, likelihood in zip(of_auto, Auto().choose(of_auto), strict=True):
@@ -475,65 +473,6 @@ class _JoinedCells(TorchDistribution):
     def variance(self) -> Tensor:
         """Of each cell."""
         return self._join([part.variance for part in self.cells])
-
-
-# ---- keys --------------------------------------------------------------------------------------------------
-def _key(key: object) -> tuple[Any, ...]:
-    """A key as a tuple."""
-    members = key if isinstance(key, tuple) else (key,)
-    kinds = [_is_position(member) or isinstance(member, str) or member in _TYPES for member in members]
-    if not kinds or not all(kinds):
-        raise TypeError(
-            f"likelihood: the key {key!r} names no columns; wanted a name or a pattern, a position, bool, "
-            "int or float, or a tuple of these"
-        )
-    return tuple(int(member) if isinstance(member, np.integer) else member for member in members)
-
-
-def _is_position(member: object) -> bool:
-    return isinstance(member, int | np.integer) and not isinstance(member, bool)
-
-
-def _keys_of(columns: Sequence[Column], keys: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """The key of each column."""
-    names = {column.name for column in columns}
-
-    def means(member: object, j: int, column: Column) -> bool:
-        if isinstance(member, str):
-            is_pattern = member not in names and member != REST  # a name may have brackets or stars
-            return member == column.name or (is_pattern and fnmatch.fnmatchcase(column.name, member))
-        return member is column.type if isinstance(member, type) else member == j
-
-    keys_by_column = [
-        [key for key in keys if any(means(member, j, column) for member in key)]
-        for j, column in enumerate(columns)
-    ]
-    for column, of_column in zip(columns, keys_by_column, strict=True):
-        named = [key for key in of_column if column.name in key]
-        if len(named) == 1:
-            of_column[:] = named  # its own name is plainer than a pattern
-        if len(of_column) > 1:
-            shown = " and ".join(repr(_shown(key)) for key in of_column)
-            raise ValueError(f"likelihood: column {column.name!r} is meant by {shown}; leave one of them")
-        if not of_column and (REST,) in keys:
-            of_column.append((REST,))
-        if not of_column:
-            raise ValueError(
-                f"likelihood: no key means column {column.name!r}; name it, or say what all others are, as "
-                '{..., "*": "normal"}'
-            )
-    used = {key for of_column in keys_by_column for key in of_column}
-    for key in keys:
-        if key not in used and key != (REST,):
-            raise ValueError(
-                f"likelihood: no column is meant by {_shown(key)!r}; the columns are "
-                f"{', '.join(repr(column.name) for column in columns[:8])}{', …' if len(columns) > 8 else ''}"
-            )
-    return [of_column[0] for of_column in keys_by_column]
-
-
-def _shown(key: tuple[Any, ...]) -> object:
-    return key[0] if len(key) == 1 else key
 
 
 def _part(likelihood: object, key: object) -> Likelihood:
