@@ -2,9 +2,9 @@ r"""Columns of several kinds in one table, each under the likelihood that suits 
 
 .. math:: \log p(x_i \mid f_i) = \sum_k \sum_{j \in J_k} \log p_k(x_{ij} \mid f_{ij})
 
-Columns of one likelihood are looked at together (`parts`), so that a table of three kinds costs about what one
-of its dearest kind does. Which column is of which is known once the table is (`for_columns`); from then on the keys
-are positions.
+Columns of one likelihood are looked at together (`parts`), so that a table of three kinds costs about what
+one of its dearest kind does. Which column is of which is known once the table is (`for_columns`); from then
+on the keys are positions.
 """
 
 from __future__ import annotations
