@@ -5,6 +5,7 @@ from __future__ import annotations
 from .base import FactorModel
 from .dependency import DependencyVAE
 from .latent_transition import LatentTransition
+from .lavaan import from_lavaan, read_lavaan
 from .multitask import MultiTaskRegression
 from .sparse_decoder import SparseDecoder
 
@@ -14,4 +15,6 @@ __all__ = [
     "LatentTransition",
     "MultiTaskRegression",
     "SparseDecoder",
+    "from_lavaan",
+    "read_lavaan",
 ]

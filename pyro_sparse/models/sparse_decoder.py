@@ -11,7 +11,7 @@ of single edges are beliefs about them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,7 @@ from .base import EdgeSet, FactorModel
 __all__ = ["SparseDecoder"]
 
 Feature = int | str
-Edge = tuple[Feature, int]
+Edge = tuple[Feature, int | str]
 
 CHUNKED_FROM = 2e6  # hidden units of a layer in a pass; below, calls cost more than memory
 CHUNKED_THERE = 1e8  # the same on an accelerator, where chunks save memory, not time
@@ -98,6 +98,10 @@ class SparseDecoder(FactorModel):
         named have 1. A DataFrame has the features' names as its index and a column for each factor.
     activation : {"relu", "tanh"}
         Of the MLP decoder's hidden layers.
+    factor_names : sequence of str, optional
+        What factors are called in every table, picture and page, and in `anchors`, `required` and
+        `forbidden`; default factor 1, factor 2, … Each has to have constraints or odds of its own, for
+        factors that can change places have no names.
 
     Attributes
     ----------
@@ -162,11 +166,12 @@ class SparseDecoder(FactorModel):
         hidden: int = 50,
         encoder_hidden: int = 64,
         factor_cov: bool | LKJ = True,
-        anchors: Mapping[Feature, int] | None = None,
+        anchors: Mapping[Feature, int | str] | None = None,
         required: Iterable[Edge] | None = None,
         forbidden: Iterable[Edge] | None = None,
         edge_odds: EdgeOdds | None = None,
         activation: str = "relu",
+        factor_names: Sequence[str] | None = None,
     ):
         super().__init__(n_features, n_factors, likelihood, encoder_hidden, factor_cov)
         if decoder not in ("mlp", "linear"):
@@ -187,6 +192,7 @@ class SparseDecoder(FactorModel):
                 "take a spike-and-slab prior, or leave them out"
             )
         self.decoder_kind, self.hidden = decoder, int(hidden)
+        self.factor_names = _read_factor_names(factor_names, self.n_factors)
         self.edge_odds = edge_odds
         self.anchors, self.required, self.forbidden = (
             {} if anchors is None else dict(anchors),
@@ -219,6 +225,12 @@ class SparseDecoder(FactorModel):
             **beliefs,
         )
         check_prior(self.prior)
+        if self.factor_names is not None and (alike := [k for k in self.alike_factors() if len(k) > 1]):
+            both = " and ".join(self.factor_names[k] for k in alike[0][:2])
+            raise ValueError(
+                f"factor_names: nothing tells {both} apart, so that a fit may exchange them; give each an "
+                "anchor, a required edge or odds, or leave the names out"
+            )
 
     def start(
         self,
@@ -380,7 +392,16 @@ class SparseDecoder(FactorModel):
             )
         return permitted, required
 
-    def _edge(self, argument: str, feature: Feature, factor: int, names: list[str] | None) -> tuple[int, int]:
+    def _edge(
+        self, argument: str, feature: Feature, factor: int | str, names: list[str] | None
+    ) -> tuple[int, int]:
+        if isinstance(factor, str) and self.factor_names is not None:
+            if factor not in self.factor_names:
+                raise ValueError(
+                    f"{argument}: no factor is called {factor!r}; wanted one of {self.factor_names}, or a "
+                    "position"
+                )
+            factor = self.factor_names.index(factor)
         if isinstance(feature, str):
             if not names or feature not in names:
                 raise ValueError(
@@ -395,12 +416,25 @@ class SparseDecoder(FactorModel):
                 f"{argument}: got the edge ({feature!r}, {factor!r}), wanted a feature by position or "
                 "by name and a factor by position, both from 0"
             )
-        if not (0 <= j < self.n_features and 0 <= factor < self.n_factors):
+        if not (0 <= j < self.n_features and 0 <= int(factor) < self.n_factors):
             raise ValueError(
                 f"{argument}: edge ({feature!r}, {factor}) lies outside {self.n_features} features x "
                 f"{self.n_factors} factors (both count from 0)"
             )
         return int(j), int(factor)
+
+
+def _read_factor_names(names: Sequence[str] | None, n_factors: int) -> list[str] | None:
+    """Names of factors, refused unless there is one for each and no two are alike."""
+    if names is None:
+        return None
+    if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
+        raise TypeError(f"factor_names: got {names!r}, wanted a list of texts, one for each factor")
+    if len(names) != n_factors or len(set(names)) != len(names):
+        raise ValueError(
+            f"factor_names: got {list(names)}, wanted {n_factors} names, one for each factor and each once"
+        )
+    return list(names)
 
 
 def _pairs(argument: str, edges: Iterable[Edge] | None) -> list[Edge]:

@@ -140,7 +140,8 @@ class Fit(FitResult):
     @property
     def factor_names(self) -> list[str]:
         """ "factor 1", "factor 2", … with the active factors of the best restart first."""
-        return [f"factor {k + 1}" for k in range(self.weights.shape[-1])]
+        names: list[str] | None = getattr(self.model, "factor_names", None)
+        return list(names) if names else [f"factor {k + 1}" for k in range(self.weights.shape[-1])]
 
     # ---- making one ----------------------------------------------------------------------------------------
     @classmethod
