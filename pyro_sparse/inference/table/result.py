@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
 import pandas as pd
@@ -47,6 +47,7 @@ from ..training.restarts import (
 )
 from .by_rows import frugal, pieces
 from .effects import total_effects
+from .factor_spread import factor_roots
 from .impute import add_residuals, excess_covariance, implied_moments
 from .refine import expected_cells, refine
 from .residual_pairs import residual_pairs
@@ -197,10 +198,31 @@ class Fit(FitResult):
         )
 
     # ---- using it ------------------------------------------------------------------------------------------
+    @overload
+    def transform(
+        self,
+        X: TableLike | RowStore | None = ...,
+        refine: bool | None = ...,
+        return_std: Literal[False] = ...,
+        **per_row: VectorLike,
+    ) -> np.ndarray: ...
+    @overload
+    def transform(
+        self,
+        X: TableLike | RowStore | None = ...,
+        refine: bool | None = ...,
+        *,
+        return_std: Literal[True],
+        **per_row: VectorLike,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
     @isolated()
     def transform(
-        self, X: TableLike | RowStore | None = None, refine: bool | None = None, **per_row: VectorLike
-    ) -> np.ndarray:
+        self,
+        X: TableLike | RowStore | None = None,
+        refine: bool | None = None,
+        return_std: bool = False,
+        **per_row: VectorLike,
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Factors of rows, (row, factor), ordered as `factor_names`: posterior location of the best restart.
 
         Parameters
@@ -211,16 +233,67 @@ class Fit(FitResult):
         refine : bool, optional
             Climb each row's ELBO from the encoder's guess. Default: not if X is so large that it is read by
             rows, for a climb costs a row as much as some 200 steps of training.
+        return_std : bool
+            Return the posterior standard deviation of each number, too: that of Laplace's normal
+            (`factor_spread`), given the fit's parameters. Where edges are unsure scores are less sure.
         **per_row : array_like (row,)
             What the fit was given of its rows beside their cells, of these rows, by the same names; so in all
             methods that take rows.
+
+        Returns
+        -------
+        ndarray (row, factor), or two of them
         """
         table = self._table(X, per_row)
         large = isinstance(table, LargeTable)
         climb = not large if refine is None else refine
         like = self.model.factor_cov
         batches = pieces(table, like.device, like.dtype, cells=JUDGED_CELLS * (1 if climb else 10))
-        return np.concatenate([self._to_frame(self._posterior(batch, climb, large)[0]) for batch in batches])
+        scores, spreads = [], []
+        for batch in batches:
+            location = self._posterior(batch, climb, large)
+            scores.append(self._to_frame(location))
+            if return_std:
+                spreads.append(np.abs(self._to_frame(self._roots(batch, location).square().sum(-1).sqrt())))
+        return (np.concatenate(scores), np.concatenate(spreads)) if return_std else np.concatenate(scores)
+
+    @isolated()
+    def factor_draws(
+        self, X: TableLike | None = None, n: int = 100, seed: int = 0, **per_row: VectorLike
+    ) -> np.ndarray:
+        """Draws of rows' factors from their posterior given the fit's parameters, (draw, row, factor).
+
+        Parameters
+        ----------
+        X : array_like (row, feature) or DataFrame, optional
+            As in `transform`.
+        n : int
+            Draws of each row.
+        seed : int
+        **per_row : array_like (row,)
+            As in `transform`.
+        """
+        check_whole(1, n=n)
+        table = self._whole(X, "factor_draws", per_row)
+        generator = np.random.default_rng(seed)
+        draws, like = [], self.model.factor_cov
+        for batch in pieces(table, like.device, like.dtype):
+            location = self._posterior(batch, True)
+            roots = self._roots(batch, location).cpu().numpy()
+            noise = generator.standard_normal((n, *location.shape, 1))
+            draws.append(in_frame(self, location.cpu().double().numpy() + (roots @ noise)[..., 0]))
+        return np.concatenate(draws, 1)
+
+    def _roots(self, batch: Batch, location: torch.Tensor) -> torch.Tensor:
+        """Roots of the covariances of rows' factors, in the order of the best restart."""
+        restart = pick(self.model, [self.best]).double()
+        restart.eval()
+        cells = replace(
+            batch,
+            x=batch.x.double(),
+            per_row={name: values.double() for name, values in batch.per_row.items()},
+        )
+        return factor_roots(restart, cells, location)
 
     @isolated()
     def predict(
@@ -541,11 +614,13 @@ class Fit(FitResult):
             )
         return table
 
-    def _posterior(self, batch: Batch, climb: bool, large: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    def _posterior(self, batch: Batch, climb: bool, large: bool = False) -> torch.Tensor:
+        """Where the posteriors of rows are, (row, factor), in the order of the best restart."""
         restart = pick(self.model, [self.best])
         with undisturbed(seed=0), frugal(restart) if large else nullcontext():
             q = refine(restart, batch, steps=60 if climb else 0)
-        return q.mean[0], q.stddev[0]
+        location: torch.Tensor = q.mean[0]
+        return location
 
     def _given_back(self, x: torch.Tensor) -> np.ndarray:
         """Cells in the caller's units."""

@@ -1,0 +1,72 @@
+r"""How sure the factors of a row are, given the fit's parameters: Laplace's normal around their location.
+
+.. math:: \operatorname{Cov}(z_i \mid x_i) \approx \Big(C^{-1} + \sum_{j\ \mathrm{seen}} \iota_{ij}\,
+          \nabla f_j(z_i) \nabla f_j(z_i)^\top\Big)^{-1}, \qquad
+          \iota_{ij} = -\frac{\partial^2 \log p(x_{ij} \mid f_{ij})}{\partial f_{ij}^2}
+
+It is exact for a linear decoder under normal noise. A guide of independent normals is narrower, the more a
+row's factors depend on one another given its cells. How unsure the parameters are is left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyro
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from ...data.read import Batch
+    from ...models.base import FactorModel
+
+__all__ = ["factor_roots"]
+
+_STEP = 1e-3  # of a factor, whose standard deviation is 1: for slopes by central differences, in float64
+
+
+@torch.no_grad()
+def factor_roots(model: FactorModel, batch: Batch, location: Tensor) -> Tensor:
+    """Roots L of the covariances L L' of rows' factors, lower triangular: (row, factor, factor), float64.
+
+    Parameters
+    ----------
+    model : FactorModel
+        Of one restart, in float64.
+    batch : Batch
+        Rows, in float64.
+    location : Tensor (row, factor)
+        Where their posteriors are.
+    """
+    z = location.double().unsqueeze(0)
+    weights = getattr(model, "weights", None)
+    slopes = []
+    for k in range(z.shape[-1]):
+        step = torch.zeros_like(z)
+        step[..., k] = _STEP
+        slopes.append((model.decode(z + step, weights) - model.decode(z - step, weights))[0] / (2 * _STEP))
+    jacobian = torch.stack(slopes, -1)  # row, feature, factor
+    information = _information(model, batch, model.decode(z, weights))
+    precision = torch.linalg.inv(model.factor_cov[0]) + (jacobian * information.unsqueeze(-1)).mT @ jacobian
+    # the root of the inverse, from that of the reversed precision: one triangular solve
+    root = torch.linalg.cholesky(precision.flip((-2, -1))).flip((-2, -1))  # upper: precision = root root'
+    identity = torch.eye(z.shape[-1], dtype=z.dtype, device=z.device).expand_as(root)
+    return torch.linalg.solve_triangular(root, identity, upper=True).mT
+
+
+def _information(model: FactorModel, batch: Batch, f: Tensor) -> Tensor:
+    """Minus the second derivative of each cell's log density, (row, feature); 0 where missing.
+
+    Cells of rows of shares depend on one another: theirs is that of Poisson counts, which is their mean.
+    """
+    with torch.enable_grad(), pyro.validation_enabled(False):
+        leaf = f.detach().requires_grad_()
+        log_p = model.likelihood(leaf, batch.per_row).log_prob(batch.x)
+        if log_p.shape != leaf.shape:
+            information = model.likelihood.mean(leaf, batch.per_row)
+        else:
+            (slope,) = torch.autograd.grad(log_p.sum(), leaf, create_graph=True)
+            (bend,) = torch.autograd.grad(slope.sum(), leaf, materialize_grads=True)
+            information = -bend
+    information = information.detach()[0].clamp(min=0)
+    return information if batch.mask is None else information * batch.mask
