@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import em
 from .ard_normal import ARDNormal
 from .base import Prior
+from .feature_sets import odds_of_sets, read_gmt
 from .horseshoe import Horseshoe, RegularisedHorseshoe
 from .laplace import Laplace
 from .lkj import LKJ
@@ -25,6 +26,8 @@ __all__ = [
     "SpikeSlabPrior",
     "em",
     "get_prior",
+    "odds_of_sets",
+    "read_gmt",
     "ssl_regression",
 ]
 

@@ -59,6 +59,7 @@ def test_gains_are_of_means_over_seeds():
     assert {line["n"] for line in lines} == {2}
 
 
+@pytest.mark.slow
 def test_codes_that_are_the_levels_score_one():
     levels, _ = shapes_dependency.drawn(600, 16, [0, 0])
     found = shapes_dependency.figures(levels, levels[:, ::-1] * 2.0, 0, "histogram")

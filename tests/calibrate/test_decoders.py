@@ -93,6 +93,7 @@ def test_a_dispersion_is_drawn_from_its_prior():
     assert np.median(extra) == pytest.approx(2.0 * 0.6745, rel=0.2)
 
 
+@pytest.mark.slow
 def test_sbc_of_a_model_runs_its_own_simulation_and_chains():
     found = sbc(model(), n_data_sets=3, num_draws=15, progress=False, n_rows=40, **SETTINGS)
     assert found.ranks.shape[0] == 3 and {"edges", "log score"} <= set(found.statistics)

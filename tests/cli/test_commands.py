@@ -280,6 +280,7 @@ def test_summary_of_a_fit(run, fitted):
     assert "b2" in printed.out and "probability" in printed.out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_what_the_chains_conclude_is_said(run, fitted, table, tmp_path):
     folder, said, _ = fitted

@@ -126,6 +126,7 @@ def test_pipeline_with_missing_cells(table):
     assert np.isfinite(pipe.score(table))
 
 
+@pytest.mark.slow
 def test_grid_search(table):
     search = GridSearchCV(SparseFactorModel(**HASTY), {"n_factors": [1, 2]}, cv=2).fit(table)
     assert search.best_params_["n_factors"] in (1, 2)

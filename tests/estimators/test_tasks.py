@@ -98,6 +98,7 @@ def test_names_of_tasks_and_features_reach_the_fit():
         ps.MultiTaskSparseRegressor(2, **quick).fit(table.assign(c=1.0), TARGETS[order], task=label)
 
 
+@pytest.mark.slow
 def test_scores_of_labelled_tasks():
     model = regressor().fit(ROWS, TARGETS, task=LABELS)
     want = r2_score(TARGETS, model.predict(ROWS, task=LABELS))

@@ -109,6 +109,7 @@ def test_of_edges_in_doubt_none_is_selected_unless_asked_for():
         selected_edges(p, 2.0, np.ones(p.shape, bool))
 
 
+@pytest.mark.slow
 def test_summary_certificate_report_and_pictures_read_one_list(tmp_path):
     """A doubt about factor 2 opens its edges everywhere, and is said everywhere."""
     pytest.importorskip("jinja2")

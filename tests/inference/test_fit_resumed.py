@@ -102,6 +102,7 @@ def test_ctrl_c_waits_for_the_step_and_returns_a_usable_fit(monkeypatch, tmp_pat
     same(quick(checkpoint=tmp_path / "run.pt"), quick())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", [np.asarray, ps.open_rows])
 def test_ctrl_c_while_the_restarts_are_judged_keeps_them(monkeypatch, read):
     whole, pressed = quick(x=read(DATA)), []

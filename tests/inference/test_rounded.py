@@ -89,6 +89,7 @@ def test_gradients_of_coupled_features():
     near(found, exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [True, False])
 def test_a_fit(chunks, tmp_path, monkeypatch):
     """Its steps are rounded, and its parameters, and what it says of rows, are single precision."""

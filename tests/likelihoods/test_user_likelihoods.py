@@ -222,6 +222,7 @@ def test_a_filler_that_spoils_the_fit_is_named(kind):
     ps.fit(model, np.nan_to_num(x, nan=1.0), restarts=1, steps=5, progress=False)
 
 
+@pytest.mark.slow
 def test_chains_leave_missing_cells_out():
     x = table(Beta(), 100)
     model = ps.models.SparseDecoder(8, 2, likelihood=Beta(), decoder="linear")

@@ -154,6 +154,7 @@ def test_dci_has_no_use_for_the_order_of_levels():
     assert second[:3] == pytest.approx(first[:3], abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("discrete", [True, False])
 def test_histogram_gains_are_close_to_those_of_boosting(discrete):
     levels, codes = levels_and_mixed(1500, 9)

@@ -88,6 +88,7 @@ def test_a_fit_learns_images_and_is_the_same_again(tmp_path):
     np.testing.assert_array_equal(again.transform(new, refine=False), fit.transform(new, refine=False))
 
 
+@pytest.mark.slow
 def test_a_fit_resumes_to_the_bit_with_its_total_correlation(tmp_path, monkeypatch):
     def fitted(**options):
         return ps.fit(small(total_correlation=5.0), images(), **QUICK, **options)

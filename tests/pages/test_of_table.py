@@ -118,6 +118,7 @@ def test_the_table_is_the_fit(fit, written):
         assert row["weight"] == pytest.approx(fit.weights[0, j, k])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prior", ["spike_slab_lasso", "laplace"])
 def test_a_loaded_fit_asks_the_table_for_its_edges(prior, tmp_path, no_pictures, monkeypatch):
     monkeypatch.setitem(sampler._SWEEPS, "exact", (60, 20, 10))

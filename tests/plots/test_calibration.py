@@ -101,6 +101,7 @@ def test_given_axes_are_drawn_on(ranks):
         plot_sbc(ranks, axes[0])
 
 
+@pytest.mark.slow
 def test_both_render_on_dark_without_a_warning(ranks):
     with matplotlib.style.context("dark_background"):
         for figure in (

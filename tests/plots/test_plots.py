@@ -60,6 +60,7 @@ def drawings(fit, idata, X):
     }
 
 
+@pytest.mark.slow
 def test_everything_renders_on_dark_without_a_warning(fit, idata):
     with matplotlib.style.context("dark_background"):
         for draw in drawings(fit, idata, fit.sample(60)).values():
@@ -81,6 +82,7 @@ def test_small_and_large_fits_render(options):
         render(draw())
 
 
+@pytest.mark.slow
 def test_names_are_drawn_literally(fit):
     fit.feature_names = ["$\\broken{", "a_b^c $x$", "<i>", "line\nbreak", "x" * 90, *fit.feature_names[5:]]
     idata = fit.edge_posterior(num_draws=2)

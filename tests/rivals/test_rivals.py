@@ -51,6 +51,7 @@ def train(model, x, steps: int = 250, n_restarts: int = 2, seed: int = 0):
 
 
 # ---- VAE ------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_vae_reconstructs():
     x = two_blocks()
     model = VAE(6, 2)

@@ -174,6 +174,7 @@ def test_what_has_many_numbers_moves_along_its_gradient():
     assert 0.5 < sampler.acceptance < 0.97
 
 
+@pytest.mark.slow
 def test_a_global_block_has_the_moments_of_quadrature():
     """Rates of edges given the weights: each factor's own."""
     density = RecordedDensity(*case("linear"), 60)

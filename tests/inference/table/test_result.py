@@ -251,6 +251,7 @@ def test_one_row_is_enough_and_rows_do_not_mix(found):
     np.testing.assert_allclose(alone, found.transform(new, refine=False)[3:4], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["transform", "predict", "impute"])
 def test_refined_rows_do_not_mix(found, method):
     new = table(40, seed=1).to_numpy(copy=True)
@@ -428,6 +429,7 @@ def test_one_frame_for_summary_and_edges(found):
     assert found.edge_posterior(num_draws=20, sweeps=20, chains=2) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_exposures_are_asked_for_after_the_fit_and_their_unit_does_not_matter(tmp_path):
     rng = np.random.default_rng(0)

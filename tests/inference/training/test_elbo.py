@@ -86,6 +86,7 @@ def test_exact_posterior_gives_the_log_evidence():
     assert (error < 0.2).all()
 
 
+@pytest.mark.slow
 def test_agrees_with_pyro_on_average():
     """The sum over restarts is Trace_ELBO's; here the divergence is exact, there it is sampled."""
     model, batch = model_of(likelihood="normal"), batch_of()

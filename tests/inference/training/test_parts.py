@@ -109,7 +109,10 @@ def alike(one, two, atol=1e-6):
     assert one.settings == two.settings and one.warnings == two.warnings
 
 
-RARE = ("several groups", "horseshoe", "counts with gaps", "penalty", "total correlation")
+RARE = (
+    "several groups", "horseshoe", "counts with gaps", "penalty", "total correlation", "dependency",
+    "dependency that stops early", "sequences",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

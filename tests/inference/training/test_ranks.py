@@ -50,6 +50,7 @@ def alike(one, other, atol):
         )
 
 
+@pytest.mark.slow
 def test_two_ranks_give_the_parameters_of_one_process(few):
     alone, first, second = (few[f"normal-{who}"] for who in ("alone", 0, 1))
     alike(alone, first, atol=1e-9)
@@ -58,6 +59,7 @@ def test_two_ranks_give_the_parameters_of_one_process(few):
     assert 0 < int((alone["weights"] != 0).sum()) < alone["weights"].numel()  # something was pruned
 
 
+@pytest.mark.slow
 def test_a_killed_rank_ends_the_other_and_three_resume_to_the_same_end(few):
     said = few["one_killed-0"]
     assert said.startswith("RuntimeError: ranks: rank 0 of 2 cannot reach the others (")

@@ -206,6 +206,7 @@ def test_long_sequences_are_cut_and_padded():
     assert _pieces(many, lags=1) is many
 
 
+@pytest.mark.slow
 def test_a_long_table_with_gaps_and_a_categorical_action():
     """One sequence, missing cells, labels as actions: from DataFrame to graph."""
     rng = np.random.default_rng(0)
@@ -282,6 +283,7 @@ def test_edge_probabilities_are_of_seen_frames(fitted, data):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["bernoulli", NegativeBinomial(size_factors=False)])
 def test_likelihoods_of_other_scales(data, likelihood, tmp_path):
     x, _, a = data.part("train")

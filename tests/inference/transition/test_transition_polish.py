@@ -78,6 +78,7 @@ def test_ctrl_c_leaves_the_fit_as_it_was(dense, monkeypatch, place, call):
     np.testing.assert_array_equal(frames(model, batch), before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_a_fit_may_be_polished_and_interrupted(monkeypatch):
     data = transition_data("ActionDiag", n=100, d_z=2, d_x=4, seed=1004)

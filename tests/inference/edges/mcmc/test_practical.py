@@ -81,6 +81,7 @@ def test_what_is_said_of_factors_that_chains_left_out():
     assert "over the 1 factor that" in many.message and "edges of 5 factors, which" in many.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings, options, message",
     [

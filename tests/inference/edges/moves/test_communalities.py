@@ -48,6 +48,7 @@ def moved(weight, noise, cov, likelihood, ratio, laplace, rng, must=None):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("laplace", "ratio", "holes"), [(False, 0.2, 0), (True, 0.1, 4), (False, 0.0, 4), (True, 0.2, ROWS)]
 )

@@ -231,6 +231,7 @@ def test_a_few_rows_at_a_time_are_all_rows(case, monkeypatch):
         torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["tanh", "relu missing", "poisson"])
 def test_factors_of_a_curve_leave_the_prior_alone_a_few_rows_at_a_time(case, monkeypatch):
     chains, rows = 4000, 10

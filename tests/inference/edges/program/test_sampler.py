@@ -135,6 +135,7 @@ def test_a_program_without_factors_has_nothing_to_identify():
         ps.identify(plain, idata=plain.edge_posterior(sweeps=20, warm_up=5, chains=2))
 
 
+@pytest.mark.slow
 def test_a_time_budget_ends_the_chains_and_the_verdict_says_so(fit):
     idata = fit.edge_posterior(sweeps=5000, warm_up=10, time_budget=0.5)
     assert idata.attrs["stopped_by"] == "time" and "time budget ended the chains" in idata.attrs["verdict"]

@@ -32,6 +32,7 @@ def test_it_agrees_with_enumeration(settings):
     assert found.converged.all() and found.log_evidence is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spike", [0.0, 0.1])
 @pytest.mark.parametrize("m", [1, 2])
 def test_laplace_densities_are_integrated(spike, m):

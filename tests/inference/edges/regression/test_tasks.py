@@ -121,6 +121,7 @@ def test_few_edges_are_found_where_few_are_expected():
         assert low < 0.5 < 0.9 < high
 
 
+@pytest.mark.slow
 def test_a_missing_target_is_no_sample(fit):
     y = Y.copy()
     y[:, 20:] = np.nan
