@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 
 import pyro_sparse as ps
+from pyro_sparse.inference.edges.program.model_program import model_program
+from pyro_sparse.inference.training.restarts import pick
 
 WORDS = ["never", "rarely", "sometimes", "often"]
 KINDS = {"height": "normal", "girth": "normal", "smokes": "bernoulli", "visits": "poisson", "*": "ordinal"}
@@ -174,6 +176,14 @@ def test_ordinal_of_a_whole_table_reads_words(table):
     )
     assert fit.model.likelihood.lowest.tolist() == [0.0, 0.0, 0.0, 1.0]
     assert np.isfinite(fit.score(words))
+
+
+def test_sites_of_the_program_are_called_by_the_kind_of_column(fit):
+    program = model_program(pick(fit.model, [fit.best]), fit.table)
+    of_likelihood = {s for s, name in program.stands_for.items() if name.startswith("likelihood.")}
+    assert of_likelihood == {"normal_log_sigma", "ordinal_log_gap_1", "ordinal_log_gap_2"}
+    starts = program.starts(fit.model, fit.table, None)
+    assert starts["normal_log_sigma"].shape == (2, 1, 2) and starts["ordinal_log_gap_1"].shape == (2, 1, 2)
 
 
 @pytest.mark.slow

@@ -115,8 +115,12 @@ class ModelProgram:
         layers = _layers_of(model, table, DecoderPrior() if prior is None else prior)
         starts = {layer.name: layer.start for layer in layers}
         of_likelihood = dict(model.likelihood.named_parameters())
-        names = [site for site, name in self.stands_for.items() if name == f"likelihood.{site}"]
-        return starts | {name: of_likelihood[name].detach() for name in names}
+        sites = {
+            site: name.removeprefix("likelihood.")
+            for site, name in self.stands_for.items()
+            if name.startswith("likelihood.")
+        }
+        return starts | {site: of_likelihood[name].detach() for site, name in sites.items()}
 
 
 def model_program(model: SparseDecoder, table: Table, prior: DecoderPrior | None = None) -> ModelProgram:
@@ -159,7 +163,8 @@ def model_program(model: SparseDecoder, table: Table, prior: DecoderPrior | None
     a, b = (torch.as_tensor(value, dtype=torch.float64) for value in rate_prior(weight_prior))
     learns_cov = _learns_cov(model)
     stands_for = {layer.name: f"decoder.{layer.name}" for layer in layers}
-    stands_for |= {name: f"likelihood.{name}" for name in parameters.drawn}
+    site_of = {name: _site_of(model.likelihood, name) for name in parameters.drawn}
+    stands_for |= {site: f"likelihood.{name}" for name, site in site_of.items()}
     if rates_known:
         stands_for["eta"] = "prior.eta"
 
@@ -179,7 +184,7 @@ def model_program(model: SparseDecoder, table: Table, prior: DecoderPrior | None
         for layer in layers:
             drawn[f"model.decoder.{layer.name}"] = layer.sample(d)
         for name, quantity in parameters.drawn.items():
-            drawn[f"model.likelihood.{name}"] = _drawn_parameter(d, asked, name, quantity)
+            drawn[f"model.likelihood.{name}"] = _drawn_parameter(d, asked, site_of[name], name, quantity)
         if learns_cov:
             root = correlation("correlation", d.factors, concentrations[0])
             drawn["model.factor_cov"] = (root @ root.mT).unsqueeze(0)
@@ -270,7 +275,18 @@ def _layers_of(model: SparseDecoder, table: Table, prior: DecoderPrior) -> list[
     return layers
 
 
-def _drawn_parameter(d: DataView, asked: _Asked, name: str, quantity: str) -> Tensor:
+def _site_of(likelihood: Likelihood, name: str) -> str:
+    """What a parameter's site is called: of columns of several kinds by the kind, not by its number."""
+    owner, _, leaf = name.rpartition(".")
+    if not owner:
+        return name
+    kind = likelihood.get_submodule(owner)
+    alike = [part for part, _ in likelihood.families() if type(part) is type(kind)]
+    number = f"{alike.index(kind) + 1}" if len(alike) > 1 else ""  # type: ignore[arg-type]
+    return f"{getattr(kind, 'name', '') or type(kind).__name__}{number}_{leaf}"
+
+
+def _drawn_parameter(d: DataView, asked: _Asked, site: str, name: str, quantity: str) -> Tensor:
     """A parameter of the likelihood (1, 1, feature), of some columns, or (1, 1, 1)."""
     likelihood = cast("Likelihood", asked.model.likelihood)
     parameter = likelihood.get_parameter(name)
@@ -289,9 +305,9 @@ def _drawn_parameter(d: DataView, asked: _Asked, name: str, quantity: str) -> Te
 
     pulled = PulledBack(log_prob, value, parameter.detach().reshape(-1))
     if parameter.numel() != d.n_features:  # one for all, or those of some columns
-        return sample(name, pulled.to_event(1)).reshape(shape)
+        return sample(site, pulled.to_event(1)).reshape(shape)
     with d.features:
-        return sample(name, pulled).reshape(shape)
+        return sample(site, pulled).reshape(shape)
 
 
 def _components(prior: SpikeSlabPrior) -> tuple[Any, Any]:
