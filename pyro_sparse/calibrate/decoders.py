@@ -107,8 +107,13 @@ def experiment(
 
     def simulate(rng: np.random.Generator) -> tuple[Truth, NDArray[np.float64]]:
         with undisturbed(int(rng.integers(2**31))):
-            simulated = draw_decoder(copy.deepcopy(model), n_rows, rng, prior)
-        return {"edge": simulated.edge.astype(np.int8), "weight": simulated.loading}, simulated.x
+            drawn_from = copy.deepcopy(model)
+            simulated = draw_decoder(drawn_from, n_rows, rng, prior)
+        centre, scale = drawn_from.likelihood.units(simulated.x, False)  # levels count from the lowest
+        return {
+            "edge": simulated.edge.astype(np.int8),
+            "weight": simulated.loading,
+        }, simulated.x * scale + centre
 
     def infer(data: NDArray[np.float64], rng: np.random.Generator) -> Truth:
         from ..inference.fit import fit

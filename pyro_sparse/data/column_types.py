@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from ..likelihoods import Column
-from .columns import as_frame, name_features, read_names
+from .columns import as_frame, is_numbered, name_features, read_names
 from .ordered_categories import with_codes, words_of
-from .read import read_array
+from .read import read_array, read_mask
 
 if TYPE_CHECKING:
     from .._utils.types import TableLike
@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["columns_of"]
 
 
-def columns_of(data: TableLike, feature_names: Sequence[str] | None = None) -> list[Column]:
+def columns_of(
+    data: TableLike, feature_names: Sequence[str] | None = None, mask: TableLike | None = None
+) -> list[Column]:
     """What is known of the columns of a table in memory.
 
     Parameters
     ----------
     data : array_like (row, feature), DataFrame, scipy.sparse matrix or AnnData
     feature_names : sequence of str, optional
+    mask : array_like of bool (row, feature), optional
         As for `pyro_sparse.fit`.
 
     Raises
@@ -40,11 +43,14 @@ def columns_of(data: TableLike, feature_names: Sequence[str] | None = None) -> l
         for j, kind in enumerate(data.dtypes):
             if words := words_of(kind):
                 labels[j] = words
-            elif pd.api.types.is_bool_dtype(kind):
+            elif pd.api.types.is_bool_dtype(kind) or _holds_bools(data.iloc[:, j]):
                 is_bool.add(j)
         names = [str(name) for name in data.columns]
         data = with_codes(data, names, [labels.get(j) for j in range(len(names))])
-    x, columns, _ = read_array(data)
+    x, columns, samples = read_array(data)
+    if mask is not None:
+        given = list(feature_names) if feature_names is not None and is_numbered(columns) else columns
+        x = np.where(read_mask(mask, x.shape, given, samples), x, np.nan)
     names = name_features(read_names(feature_names), columns, x.shape[1])
     return [
         Column(
@@ -55,6 +61,12 @@ def columns_of(data: TableLike, feature_names: Sequence[str] | None = None) -> l
         )
         for j, name in enumerate(names)
     ]
+
+
+def _holds_bools(column: pd.Series) -> bool:
+    """Whether a column of objects is True, False or missing in every cell."""
+    is_object = pd.api.types.is_object_dtype(column.dtype)
+    return is_object and pd.api.types.infer_dtype(column, skipna=True) == "boolean"
 
 
 def _is_whole(values: np.ndarray) -> bool:

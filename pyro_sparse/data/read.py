@@ -273,7 +273,7 @@ def read_table(
         )
     observed = ~np.isnan(x)
     if mask is not None:
-        observed &= _read_mask(mask, x.shape, feature_names if is_numbered(columns) else columns, samples)[
+        observed &= read_mask(mask, x.shape, feature_names if is_numbered(columns) else columns, samples)[
             :, order
         ]
     if like is None:
@@ -328,10 +328,24 @@ def _units(
     return _Units(centre, scale, input_centre, input_scale)
 
 
-def _read_mask(
+def read_mask(
     mask: TableLike, shape: tuple[int, ...], names: list[str] | None, samples: list[str] | None
 ) -> np.ndarray:
-    """Which cells a mask says were seen, in the order of X's columns."""
+    """Which cells a mask says were seen, in the order of X's columns.
+
+    Parameters
+    ----------
+    mask : array_like of bool (row, feature)
+    shape : tuple of int
+        Of X.
+    names, samples : list of str or None
+        Of X's columns and rows.
+
+    Raises
+    ------
+    ValueError
+        Another shape, other names, or what is neither true nor false.
+    """
     cells, columns, rows = read_array(mask, "mask")
     if cells.shape != shape:
         raise ValueError(

@@ -23,7 +23,7 @@ from ..data.sequences import as_sequences
 from ..data.stores import store_of
 from ..data.tasks import Tasks, as_tasks
 from ..findings.finding import Finding
-from ..likelihoods import get_likelihood, known_likelihoods
+from ..likelihoods import Columns, get_likelihood, known_likelihoods
 from ..models._positions import check_positions
 from ..models.dependency import DependencyVAE
 from ..models.latent_transition import LatentTransition
@@ -124,8 +124,13 @@ def _table(model: FactorModel, X: TableLike, arguments: Mapping[str, Any]) -> Ta
     if isinstance(X, pd.DataFrame):
         check_positions(model, X.columns)
     findings = []
+    if isinstance(model.likelihood, Columns) and store_of(X) is not None:
+        raise ValueError(
+            "likelihood: a table that is read by rows has one likelihood for all columns; give that, or "
+            "fewer rows, so that the table is held in memory"
+        )
     if model.likelihood.reads_columns and store_of(X) is None:
-        columns = columns_of(X, arguments["feature_names"])
+        columns = columns_of(X, arguments["feature_names"], arguments["mask"])
         findings += chosen_kinds(model.likelihood.chosen(columns))
         model.take_columns(columns)
     table = read_table(

@@ -62,7 +62,7 @@ class Auto(Likelihood):
     def _of(column: Column) -> Likelihood:
         if column.labels:
             return Ordinal()
-        seen = column.values[~np.isnan(column.values)]
+        seen = column.values[np.isfinite(column.values)]
         if column.type is bool or (len(seen) and np.isin(seen, (0.0, 1.0)).all()):
             return Bernoulli()
         return Normal()
@@ -70,7 +70,7 @@ class Auto(Likelihood):
 
 def _may_be(column: Column) -> str:
     """What a column of whole numbers may be, where that is more than one thing; else empty."""
-    seen = column.values[~np.isnan(column.values)]
+    seen = column.values[np.isfinite(column.values)]
     if column.labels or column.type is bool or not len(seen) or (seen != np.rint(seen)).any():
         return ""
     low, high = seen.min(), seen.max()

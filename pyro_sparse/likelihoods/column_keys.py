@@ -29,6 +29,8 @@ def read_key(key: object) -> tuple[Any, ...]:
         It names no columns.
     """
     members = key if isinstance(key, tuple) else (key,)
+    if len(members) > 1 and REST in members:
+        raise TypeError(f"likelihood: the key {key!r} has {REST!r} among others, which is a key of its own")
     kinds = [_is_position(member) or isinstance(member, str) or member in _TYPES for member in members]
     if not kinds or not all(kinds):
         raise TypeError(

@@ -99,6 +99,8 @@ class Columns(Likelihood):
                 '{"age": "normal", "q*": "ordinal"}'
             )
         self.given = {read_key(key): _part(likelihood, key) for key, likelihood in likelihoods.items()}
+        if len(self.given) < len(likelihoods):
+            raise ValueError(f"likelihood: two keys of {list(likelihoods)} mean the same; leave one of them")
         self.parts = nn.ModuleList()
         self.columns: list[list[int]] = []
         positions: list[Any] = [j for key in self.given for j in key]
@@ -122,6 +124,9 @@ class Columns(Likelihood):
         of_key: dict[tuple[Any, ...], list[int]] = {}
         for j, key in enumerate(keys_of(columns, list(self.given))):
             of_key.setdefault(key, []).append(j)
+        for key, members in of_key.items():  # names in a tuple have the order of the tuple
+            place = {member: at for at, member in enumerate(key)}
+            members.sort(key=lambda j: place.get(columns[j].name, place.get(j, len(place))))
         groups: dict[object, tuple[Likelihood, list[int]]] = {}
         for key, members in of_key.items():
             for j, likelihood in zip(
@@ -129,9 +134,7 @@ class Columns(Likelihood):
             ):
                 groups.setdefault(_description(likelihood), (likelihood, []))[1].append(j)
         bound: dict[Key, str | Likelihood] = {
-            tuple(sorted(members)): copy.deepcopy(likelihood).for_columns(
-                [columns[j] for j in sorted(members)]
-            )
+            tuple(members): copy.deepcopy(likelihood).for_columns([columns[j] for j in members])
             for likelihood, members in groups.values()
         }
         alone = len(bound) == 1

@@ -102,6 +102,7 @@ class Ordinal(Likelihood):
         super().__init__()
         self.given_levels = _read_levels(levels)
         self.labels = tuple(None if words is None else tuple(words) for words in labels or ())
+        self._check_labels()
         self.register_buffer("lowest", torch.zeros(0))
         self.register_buffer("n_levels", torch.zeros(0, dtype=torch.long))
         self.lowest: Tensor
@@ -112,11 +113,27 @@ class Ordinal(Likelihood):
         if isinstance(self.given_levels, list):
             self._take(self.given_levels)
 
+    def _check_labels(self) -> None:
+        pairs = self.given_levels if isinstance(self.given_levels, list) else None
+        if self.labels and (pairs is None or len(pairs) != len(self.labels)):
+            raise ValueError(
+                f"labels: there are those of {len(self.labels)} columns, wanted levels of each, too, as "
+                'levels=[(0, 1)], labels=[("no", "yes")]'
+            )
+        for words, (low, high) in zip(self.labels, pairs or (), strict=False):
+            if words is not None and len(words) != high - low + 1:
+                raise ValueError(f"labels: got {words}, wanted {high - low + 1}, one for each level")
+
     # ---- levels ------------------------------------------------------------------------------------------
     def for_columns(self, columns: Sequence[Column]) -> Ordinal:
         """With the words of ordered categories, which are all levels, whether or not anybody chose them."""
         if not any(column.labels for column in columns):
             return self
+        if isinstance(self.given_levels, list) and len(self.given_levels) != len(columns):
+            raise ValueError(
+                f"levels: there are {len(self.given_levels)} pairs, and X has {len(columns)} such columns; "
+                "wanted one for each, or one for all"
+            )
         levels = []
         for j, column in enumerate(columns):
             if column.labels:
@@ -463,7 +480,7 @@ def level_numbers(labels: Sequence[str]) -> list[int]:
 
 
 def _range_of(values: np.ndarray) -> tuple[int, int]:
-    seen = values[~np.isnan(values)]
+    seen = values[np.isfinite(values)]
     low, high = (int(seen.min()), int(seen.max())) if len(seen) else (0, 1)
     return low, max(high, low + 1)
 

@@ -23,6 +23,7 @@ def odds_of_edges(
     shape: tuple[int, int],
     names: list[str] | None,
     place: Callable[[int | str, int], tuple[int, int]],
+    factor_names: list[str] | None = None,
 ) -> NDArray[np.float64]:
     """Odds of every edge.
 
@@ -36,6 +37,8 @@ def odds_of_edges(
         The table's columns.
     place : callable
         Position of the edge between a feature, by position or by name, and a factor.
+    factor_names : list of str, optional
+        What the columns of a DataFrame are found by; default their position.
 
     Returns
     -------
@@ -55,7 +58,9 @@ def odds_of_edges(
                 raise TypeError(f"edge_odds: want pairs (feature, factor) as keys, got {edge!r}")
             odds[place(*edge)] = _number(number, edge)
     else:
-        table = _in_order(edge_odds, names) if isinstance(edge_odds, pd.DataFrame) else edge_odds
+        table = edge_odds
+        if isinstance(edge_odds, pd.DataFrame):
+            table = _in_order(_by_factor(edge_odds, factor_names), names)
         try:
             odds = np.asarray(table, dtype=float).copy()  # pandas 3 lends cells to read only
         except (TypeError, ValueError) as error:
@@ -96,3 +101,16 @@ def _in_order(table: pd.DataFrame, names: list[str] | None) -> pd.DataFrame:
             "edge_odds.reindex(X.columns, fill_value=1) makes it so"
         )
     return table.iloc[[labels.index(name) for name in names]]
+
+
+def _by_factor(table: pd.DataFrame, factor_names: list[str] | None) -> pd.DataFrame:
+    """Columns in the order of factors that have names; columns called by numbers go by position."""
+    columns = [str(name) for name in table.columns]
+    if factor_names is None or pd.api.types.is_numeric_dtype(table.columns):
+        return table
+    if sorted(columns) != sorted(factor_names):
+        raise ValueError(
+            f"edge_odds: has the columns {columns}, and the factors are called {factor_names}; call them "
+            "alike, or leave factor_names out"
+        )
+    return table.set_axis(columns, axis=1)[factor_names]

@@ -29,9 +29,11 @@ def check_positions(model: FactorModel, labels: Iterable[object]) -> None:
     """
     labels = list(labels)
     called = {label: j for j, label in enumerate(labels) if _is_whole(label)}
-    for argument in ("anchors", "required", "forbidden", "edge_odds"):
+    for argument in ("anchors", "required", "forbidden", "edge_odds", "likelihood"):
         prescribed = getattr(model, argument, None)
-        if argument == "anchors":
+        if argument == "likelihood":
+            features = [member for key in getattr(prescribed, "given", ()) for member in key]
+        elif argument == "anchors":
             features = list(prescribed or ())
         elif argument == "edge_odds" and not isinstance(prescribed, Mapping):
             continue  # a table is in the order of its names, an array in that of the columns

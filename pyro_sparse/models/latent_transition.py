@@ -177,6 +177,12 @@ class LatentTransition(Model):
         self.required_time = [] if required_time is None else [(int(i), int(j)) for i, j in required_time]
         self.forbidden_time = [] if forbidden_time is None else [(int(i), int(j)) for i, j in forbidden_time]
         self.likelihood = Normal(floor=0.002) if likelihood is None else get_likelihood(likelihood)
+        if self.likelihood.reads_columns:
+            raise ValueError(
+                f"likelihood: got {self.likelihood.name!r}, and sequences have one likelihood for all "
+                "columns and no levels; wanted 'normal', 'bernoulli', or of counts Poisson or "
+                "NegativeBinomial(size_factors=False)"
+            )
         if self.likelihood.per_row_inputs and getattr(self.likelihood, "size_factors", True):
             raise ValueError(
                 f"likelihood: got {self.likelihood.name!r}, which reads rows' totals, and frames have none; "

@@ -29,11 +29,14 @@ class Measurement(NamedTuple):
         In the order in which they first occur.
     edges : list of (str, str)
         (item, factor).
+    zeros : list of (str, str)
+        Edges that the text says are not there.
     """
 
     factors: list[str]
     items: list[str]
     edges: list[tuple[str, str]]
+    zeros: list[tuple[str, str]]
 
 
 def from_lavaan(
@@ -93,7 +96,7 @@ def from_lavaan(
         factor_names=measured.factors,
         likelihood=likelihood,
         required=required,
-        forbidden=None if explore else forbidden,
+        forbidden=[(item, place[factor]) for item, factor in measured.zeros] if explore else forbidden,
         **{"decoder": "linear", **settings},
     )
 
@@ -113,12 +116,15 @@ def read_lavaan(text: str) -> Measurement:
     if not isinstance(text, str):
         raise TypeError(f"text: got a {type(text).__name__}, wanted lines such as 'visual =~ x1 + x2 + x3'")
     items_of: dict[str, list[str]] = {}
+    zeros: list[tuple[str, str]] = []
     for statement in _statements(text):
         factor, items = _read_statement(statement)
         for item, is_zero in items:
             if item in items_of.get(factor, []):
                 raise ValueError(f"text: {statement!r} names {item!r} of {factor!r} again; leave one of them")
-            if not is_zero:  # what is zero is as if it were not there
+            if is_zero:
+                zeros.append((item, factor))
+            else:
                 items_of.setdefault(factor, []).append(item)
     if not items_of:
         raise ValueError("text: has no statement; wanted lines such as 'visual =~ x1 + x2 + x3'")
@@ -133,12 +139,16 @@ def read_lavaan(text: str) -> Measurement:
     if len(names) <= len(items_of):
         raise ValueError(f"text: has {len(items_of)} factors and {len(names)} items; wanted more items")
     edges = [(item, factor) for factor, items in items_of.items() for item in items]
-    return Measurement(list(items_of), names, edges)
+    lost = next((zero for zero in zeros if zero[0] not in names or zero[1] not in items_of), None)
+    if lost is not None:
+        raise ValueError(f"text: 0*{lost[0]} of {lost[1]!r} names an item or a factor of no other loading")
+    return Measurement(list(items_of), names, edges, zeros)
 
 
 def _statements(text: str) -> list[str]:
     """Statements without comments; a line goes on after an operator or a plus, and before a plus."""
-    lines = [re.split(r"[#!]", line)[0].strip() for line in re.split(r"[;\n]", text)]
+    without = [re.split(r"[#!]", line)[0] for line in text.split("\n")]
+    lines = [part.strip() for line in without for part in line.split(";")]
     joined: list[str] = []
     for line in filter(None, lines):
         goes_on = joined and (joined[-1].endswith(("+", "=~")) or line.startswith("+"))
@@ -175,6 +185,7 @@ def _read_term(term: str, statement: str) -> tuple[str, bool]:
     if not star or modifier in (
         "NA",
         "1",
+        "1.0",
     ):  # free, or lavaan's marker, for which factors have variance 1 here
         return item, False
     if modifier in ("0", "0.0"):

@@ -215,7 +215,8 @@ class SparseDecoder(FactorModel):
         if self.edge_odds is not None:
             size = self.n_features, self.n_factors
             place = partial(self._edge, "edge_odds", names=feature_names)
-            beliefs["edge_odds"] = torch.as_tensor(odds_of_edges(self.edge_odds, size, feature_names, place))
+            odds = odds_of_edges(self.edge_odds, size, feature_names, place, self.factor_names)
+            beliefs["edge_odds"] = torch.as_tensor(odds)
         self.prior.setup(
             n_features=self.n_features,
             n_factors=self.n_factors,

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from .._utils.checks import check_whole
+
 __all__ = ["odds_of_sets", "read_gmt"]
 
 
@@ -33,11 +35,11 @@ def read_gmt(path: str | os.PathLike[str]) -> dict[str, list[str]]:
         A line has no members, or a set occurs twice; the line is named.
     """
     sets: dict[str, list[str]] = {}
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8-sig").splitlines(), 1):
         if not line.strip():
             continue
-        name, *rest = line.split("\t")
-        members = [member.strip() for member in rest[1:] if member.strip()]
+        name, *rest = (part.strip() for part in line.split("\t"))
+        members = [member for member in rest[1:] if member]
         if not members:
             raise ValueError(
                 f"path: line {number} of {str(path)!r} has no members; wanted a name, a description and "
@@ -92,11 +94,12 @@ def odds_of_sets(
     c    10.0     1.0
     """
     if isinstance(sets, pd.DataFrame):
-        sets = {str(name): list(sets.index[sets[name].to_numpy() != 0]) for name in sets.columns}
+        sets = {str(name): list(sets.index[sets[name].fillna(0).to_numpy() != 0]) for name in sets.columns}
     if not isinstance(sets, Mapping) or not sets:
         raise TypeError("sets: wanted members by the name of their set, or a table of memberships; got none")
-    if not (member > 0 and other > 0):
+    if not (0 < member < np.inf and 0 < other < np.inf):
         raise ValueError(f"member, other: got {member} and {other}, wanted positive odds")
+    check_whole(0, free=free)
     names = [str(name) for name in features]
     odds = pd.DataFrame(index=pd.Index(names))
     for name, members in sets.items():
@@ -108,5 +111,7 @@ def odds_of_sets(
             )
         odds[name] = np.where(inside, float(member), float(other))
     for k in range(free):
+        if f"free {k + 1}" in odds:
+            raise ValueError(f"sets: a set is called 'free {k + 1}', as a factor of no set is; rename it")
         odds[f"free {k + 1}"] = 1.0
     return odds

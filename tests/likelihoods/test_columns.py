@@ -176,6 +176,14 @@ def test_keys_are_names_patterns_positions_types_and_the_rest():
     assert Columns({("age", "height"): "normal", "*": "normal"}).for_columns(columns).name == "normal"
 
 
+def test_levels_of_each_column_go_by_the_order_of_the_key():
+    columns = _columns(q0=np.array([1, 2]), x=NUMBERS[:2], q2=np.array([1, 2]))
+    levels = Ordinal(levels=[(1, 5), (1, 8)])
+    bound = Columns({("q2", "q0"): levels, "x": "normal"}).for_columns(columns)
+    ordinal, members = next(family for family in bound.families() if family[0].name == "ordinal")
+    assert members == [2, 0] and ordinal.n_levels.tolist() == [5, 8]
+
+
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
@@ -204,6 +212,8 @@ def test_keys_that_mean_nothing_or_twice_are_refused(keys, words):
         ({"a": "multinomial"}, "rows of shares"),
         ({"a": Poisson()}, "size_factors=False"),
         ({"a": NegativeBinomial()}, "size_factors=False"),
+        ({"a": "normal", ("a",): "poisson"}, "mean the same"),
+        ({("a", "*"): "normal"}, "a key of its own"),
     ],
 )
 def test_likelihoods_that_are_none_of_a_column_are_refused(likelihoods, words):

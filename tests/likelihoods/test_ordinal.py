@@ -167,6 +167,19 @@ def test_cells_that_are_no_levels_are_refused_by_name():
         Ordinal(levels=[(1, 5), (1, 5)]).check(np.ones((2, 3)))
 
 
+@pytest.mark.parametrize(
+    ("levels", "labels", "words"),
+    [
+        ((0, 1), [("no", "yes")], "wanted levels of each"),
+        ([(0, 1)], [("no", "yes"), None], "wanted levels of each"),
+        ([(0, 2)], [("no", "yes")], "wanted 3, one for each level"),
+    ],
+)
+def test_labels_that_do_not_fit_their_levels_are_refused(levels, labels, words):
+    with pytest.raises(ValueError, match=words):
+        Ordinal(levels=levels, labels=labels)
+
+
 def test_prior_of_gaps_is_log_normal_around_four_units_between_the_outer_cuts():
     likelihood = Ordinal(levels=(1, 5))
     likelihood.setup(3)

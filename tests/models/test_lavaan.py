@@ -55,6 +55,17 @@ def test_what_is_no_measurement_is_refused(text, words):
         from_lavaan([text])
 
 
+def test_comments_and_zeros():
+    read = read_lavaan("a =~ 1.0*x + y # first; b =~ z\nb =~ u + v + w; a =~ 0*u")
+    assert read.edges == [("x", "a"), ("y", "a"), ("u", "b"), ("v", "b"), ("w", "b")]
+    assert read.zeros == [("u", "a")]
+    model = from_lavaan("a =~ x + y\nb =~ u + v + w; a =~ 0*u", explore=True)
+    model.setup(feature_names=["x", "y", "u", "v", "w"])
+    assert not model.permitted[2, 0] and model.permitted.sum() == 9
+    with pytest.raises(ValueError, match="0\\*q of 'a'"):
+        read_lavaan("a =~ x + y + 0*q")
+
+
 def test_confirmatory_forbids_what_the_text_does_not_say_and_exploratory_asks_for_it():
     model = from_lavaan(TEXT)
     model.setup(feature_names=read_lavaan(TEXT).items)
@@ -64,7 +75,8 @@ def test_confirmatory_forbids_what_the_text_does_not_say_and_exploratory_asks_fo
     model = from_lavaan(TEXT, explore=True, likelihood="ordinal")
     model.setup(feature_names=read_lavaan(TEXT).items)
     np.testing.assert_array_equal(model.must.numpy(), wanted)
-    assert model.permitted.all() and model.likelihood.name == "ordinal" and model.decoder_kind == "linear"
+    assert not model.permitted[0, 2] and model.permitted.sum() == 26  # all but what the text says is zero
+    assert model.likelihood.name == "ordinal" and model.decoder_kind == "linear"
 
 
 def _table(n=200, seed=0):

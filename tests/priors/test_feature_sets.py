@@ -40,11 +40,30 @@ def test_odds_of_members_of_others_and_of_free_factors():
         ({"s": ["z"]}, {}, "no feature is in 's' .*other names"),
         ({}, {}, "got none"),
         ({"s": ["a"]}, {"member": 0}, "wanted positive odds"),
+        ({"s": ["a"]}, {"other": np.inf}, "wanted positive odds"),
+        ({"s": ["a"]}, {"free": -1}, "free: want a whole number"),
+        ({"free 1": ["a"]}, {"free": 1}, "a set is called 'free 1'"),
     ],
 )
 def test_sets_that_make_no_odds_are_refused(sets, options, words):
     with pytest.raises((ValueError, TypeError), match=words):
         odds_of_sets(sets, ["a", "b"], **options)
+
+
+def test_what_is_missing_in_a_table_is_in_no_set():
+    table = pd.DataFrame({"s": [1.0, np.nan]}, index=["a", "b"])
+    assert odds_of_sets(table, ["a", "b"])["s"].tolist() == [10.0, 0.3]
+
+
+def test_columns_of_odds_are_found_by_the_names_of_factors():
+    odds = odds_of_sets({"left": ["a", "b"], "right": ["c", "d"]}, list("abcd"))
+    model = ps.models.SparseDecoder(4, 2, edge_odds=odds, factor_names=["right", "left"], decoder="linear")
+    model.setup(feature_names=list("abcd"))
+    wanted = odds[["right", "left"]].to_numpy()
+    np.testing.assert_allclose(np.exp(model.prior.known.numpy()), wanted, rtol=1e-5)
+    model = ps.models.SparseDecoder(4, 2, edge_odds=odds, factor_names=["x", "y"], decoder="linear")
+    with pytest.raises(ValueError, match="call them alike"):
+        model.setup(feature_names=list("abcd"))
 
 
 def test_a_decoder_takes_them_and_its_factors_may_be_called_by_the_sets():

@@ -78,7 +78,7 @@ def check_table(
     density = get_likelihood(likelihood)
     chosen: list[Finding] = []
     if density.reads_columns and store_of(X) is None:
-        columns = columns_of(X, names)
+        columns = columns_of(X, names, mask)
         chosen = chosen_kinds(density.chosen(columns))
         density = density.for_columns(columns)
     table = read_table(X, per_row, likelihood=density, mask=mask, feature_names=names)

@@ -23,7 +23,7 @@ from ..._utils.checks import check_whole
 from ..._utils.display import AgreementTable
 from ..._utils.torch_state import isolated, undisturbed
 from ..._utils.version import __version__
-from ...data.columns import check_number, check_rows
+from ...data.columns import as_frame, check_number, check_rows
 from ...data.large_table import JUDGED_CELLS, LargeTable
 from ...data.ordered_categories import labels_of, with_words
 from ...data.per_row import check_names, tensors_of
@@ -359,7 +359,7 @@ class Fit(FitResult):
             filled = np.where(table.mask, filled, predicted * self.table.scale + self.table.centre)
         table_of_cells = give_back(filled, X, self.feature_names)
         if labels and isinstance(table_of_cells, pd.DataFrame):
-            return with_words(table_of_cells, self.feature_names, labels)
+            return with_words(table_of_cells, as_frame(X), self.feature_names, labels)
         return table_of_cells
 
     @property

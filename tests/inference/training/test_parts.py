@@ -149,7 +149,6 @@ def test_a_restart_alone_is_bit_for_bit_the_same_twice(tmp_path):
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-@pytest.mark.slow
 def test_parts_of_a_dependency_vae_agree_to_the_bit(tmp_path):
     with joblib.parallel_config("sequential"):
         fit = ps.fit(dependency(), X, **DENSE, n_jobs=2)

@@ -70,7 +70,6 @@ def test_all_restarts_stand_in_the_frame_of_the_best(fitted):
     assert fitted.agreement["similarity"][other] == pytest.approx(np.mean(correlations), abs=1e-6)
 
 
-@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits(fitted, data):
     x, _, a = data.part("train")
     again = ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=2, **SMALL)
@@ -78,7 +77,6 @@ def test_the_same_seed_gives_the_same_bits(fitted, data):
     np.testing.assert_array_equal(again.relaxed_action, fitted.relaxed_action)
 
 
-@pytest.mark.slow
 def test_a_resumed_fit_gives_the_same_bits(fitted, data, tmp_path, monkeypatch):
     x, _, a = data.part("train")
     file, advance, steps = tmp_path / "run.pt", TransitionRun.advance, []
