@@ -67,7 +67,7 @@ def get_likelihood(likelihood: LikelihoodLike) -> Likelihood:
     >>> get_likelihood("poisson").name
     'poisson'
     >>> get_likelihood({"height": "normal", "q*": "ordinal"})
-    Columns(('height',): normal, ('q*',): ordinal)
+    Columns('height': normal, 'q*': ordinal)
     """
     if isinstance(likelihood, Mapping):
         return Columns(likelihood)

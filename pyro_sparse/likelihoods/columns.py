@@ -421,8 +421,9 @@ class Columns(Likelihood):
             restricted[tuple(new for new, _ in here)] = of_part
         return _bound(restricted)
 
-    def extra_repr(self) -> str:
-        return ", ".join(f"{key}: {part.name}" for key, part in self.given.items())
+    def __repr__(self) -> str:
+        pairs = [(key[0] if len(key) == 1 else key, part.name) for key, part in self.given.items()]
+        return f"Columns({', '.join(f'{key!r}: {name}' for key, name in pairs)})"
 
 
 def _bound(parts: dict[tuple[int, ...], Likelihood]) -> Columns:

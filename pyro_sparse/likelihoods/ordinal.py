@@ -155,7 +155,7 @@ class Ordinal(Likelihood):
 
     def calibrate(self, x: npt.ArrayLike | Tensor, mask: npt.ArrayLike | Tensor | None = None) -> None:
         """Learn the levels of a table's columns, unless they were given."""
-        cells, observed = filled(x, mask)
+        cells, observed = filled(torch.as_tensor(x).double(), mask)
         n_features = cells.shape[1]
         if isinstance(self.given_levels, tuple):
             self._take([self.given_levels] * n_features)
