@@ -63,15 +63,14 @@ for finding in ps.check_table(X, likelihood):
 #
 # ## Fit, and how sure is it?
 #
-# Four factors, each pinned to one column that should depend on nothing else: party, the view of Clinton, age,
-# schooling. What else depends on them is the question.
+# Four factors, each pinned to one column that should depend on nothing else, and named: party, the view of
+# the candidates, age, schooling. What else depends on them is the question.
 
 # %%
+names = ["party", "candidates", "age", "schooling"]
+anchors = dict(zip(("PID", "ClinLR", "age", "educ"), names, strict=True))
 model = ps.models.SparseDecoder(
-    n_factors=4,
-    decoder="linear",
-    likelihood=likelihood,
-    anchors={"PID": 0, "ClinLR": 1, "age": 2, "educ": 3},
+    n_factors=4, factor_names=names, anchors=anchors, likelihood=likelihood, decoder="linear"
 )
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the two sentences above
@@ -86,8 +85,8 @@ print(idata["posterior"].attrs["verdict"])
 # %% [markdown]
 # Party, vote and where voters place themselves are one factor. The two candidates are another, with opposite
 # signs: who sees Clinton far to the left sees Dole far to the right. Age and evenings of television news go
-# together, schooling and income do. Loadings of scales are in units of their hidden variable, those of
-# numbers in standard deviations: compare sizes within a kind, probabilities anywhere.
+# together, schooling and income do. A loading is the root of a share of variance, of a scale that of its
+# hidden variable: compare sizes within a kind, probabilities anywhere.
 
 # %%
 ps.plots.plot_edges(idata)
@@ -115,9 +114,7 @@ print(f"mean error in levels: {np.abs(expected - truth).mean():.2f}, of the mean
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     plain = ps.fit(
-        ps.models.SparseDecoder(
-            n_factors=4, decoder="linear", anchors={"PID": 0, "ClinLR": 1, "age": 2, "educ": 3}
-        ),
+        ps.models.SparseDecoder(n_factors=4, factor_names=names, anchors=anchors, decoder="linear"),
         X, n_factors_init=[4] * 8, seed=0, progress=False,
     )  # fmt: skip
 print(said[0].message)
