@@ -251,6 +251,10 @@ class Columns(Likelihood):
             (part.typical(name, values) for part in self._parts() if name in part.per_row_inputs), 1.0
         )
 
+    def amount(self, per_row: PerRow) -> Tensor | None:
+        amounts = (part.amount(per_row) for part in self._parts())
+        return next((amount for amount in amounts if amount is not None), None)
+
     def note_per_row(self, given: Collection[str]) -> None:
         for part in self._parts():
             part.note_per_row(given)

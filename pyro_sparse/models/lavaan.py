@@ -83,6 +83,10 @@ def from_lavaan(
     >>> model.factor_names, model.n_features
     (['visual', 'speed'], 6)
     """
+    if said := settings.keys() & {"n_features", "n_factors", "factor_names", "required", "forbidden"}:
+        raise TypeError(
+            f"from_lavaan: got {sorted(said)}, and the text says that; leave it out, or write a SparseDecoder"
+        )
     measured = read_lavaan(text)
     there = set(measured.edges)
     place = {name: k for k, name in enumerate(measured.factors)}

@@ -55,6 +55,11 @@ def test_what_is_no_measurement_is_refused(text, words):
         from_lavaan([text])
 
 
+def test_what_the_text_says_is_not_given_again():
+    with pytest.raises(TypeError, match="got \\['forbidden'\\], and the text says that"):
+        from_lavaan(TEXT, forbidden=[("x1", 1)])
+
+
 def test_comments_and_zeros():
     read = read_lavaan("a =~ 1.0*x + y # first; b =~ z\nb =~ u + v + w; a =~ 0*u")
     assert read.edges == [("x", "a"), ("y", "a"), ("u", "b"), ("v", "b"), ("w", "b")]

@@ -19,7 +19,7 @@ _SHARE = 0.5  # of the overdispersed columns
 # Share that other kinds of column explain, below which it is a column's own. Of Poisson counts in tables of
 # four kinds (seeds 1000 to 1039) it was .49 to 1.08 (middle 90 %), of negative binomial ones .18 to .62.
 _EXPLAINED = 0.45
-_RIDGE = 0.05
+_RIDGE = 0.05  # added to the variance, 1, of each of them: few rows and many columns explain by chance
 
 
 def overdispersed_counts(cells: Cells, beside: NDArray[np.float64] | None = None) -> list[Finding]:

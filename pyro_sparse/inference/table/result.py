@@ -286,6 +286,11 @@ class Fit(FitResult):
 
     def _roots(self, batch: Batch, location: torch.Tensor) -> torch.Tensor:
         """Roots of the covariances of rows' factors, in the order of the best restart."""
+        if not self.model.gaussian_guide:
+            raise ValueError(
+                f"return_std, factor_draws: factors of a {type(self.model).__name__} are no normal "
+                "variables, wanted a model whose factors are; leave them out"
+            )
         restart = pick(self.model, [self.best]).double()
         restart.eval()
         cells = replace(

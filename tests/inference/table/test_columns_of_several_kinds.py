@@ -230,6 +230,14 @@ def test_columns_of_a_kind_are_checked_by_themselves(table):
     assert ps.check_table(table, KINDS) == []
 
 
+def test_counts_over_known_exposures_are_not_overdispersed(table):
+    rng = np.random.default_rng(0)
+    exposure = rng.gamma(1.0, 1.0, len(table)) + 0.05
+    counted = table.assign(visits=rng.poisson(8.0 * exposure))
+    assert [f.kind for f in ps.check_table(counted, KINDS)] == ["counts"]
+    assert ps.check_table(counted, KINDS, exposure=exposure) == []
+
+
 def test_ordinal_of_a_whole_table_reads_words(table):
     others = {f"day {seed}": _table(len(table), seed)["mood"] for seed in (5, 6)}
     words = pd.DataFrame({"mood": table["mood"], **others, "grade": table["grade"]})

@@ -98,6 +98,15 @@ def test_curved_decoders_and_columns_of_several_kinds_have_them_too():
     assert ((sd > 0) & (sd <= 1.0001)).all()
 
 
+def test_factors_that_are_no_normal_variables_have_none():
+    _, table = _table(n=60)
+    fit = ps.fit(ps.rivals.VSC(6, 2), table.fillna(0.0), steps=5, **FEW)
+    with pytest.raises(ValueError, match="return_std, factor_draws: factors of a VSC"):
+        fit.transform(return_std=True)
+    with pytest.raises(ValueError, match="return_std, factor_draws"):
+        fit.factor_draws(n=2)
+
+
 @pytest.mark.slow
 def test_intervals_of_ninety_per_cent_cover_as_many_true_scores():
     inside = []
