@@ -102,8 +102,13 @@ class Finding:
 
     @property
     def is_doubt(self) -> bool:
-        """Whether edges that it touches are open."""
+        """Whether it speaks against edges that it touches, which are open then."""
         return self.severity == "doubt"
+
+    @property
+    def leaves_open(self) -> bool:
+        """Whether edges that it touches are open: by a doubt, or since nobody asked for them ("empty")."""
+        return self.is_doubt or self.kind == "empty"
 
     @property
     def touches_all(self) -> bool:
@@ -130,7 +135,7 @@ def doubted_edges(
     *,
     targets_are_factors: bool = False,
 ) -> NDArray[np.bool_]:
-    """Edges that a doubt touches, (row, column).
+    """Edges that a doubt touches, or that nobody asked for, (row, column).
 
     Parameters
     ----------
@@ -152,7 +157,7 @@ def doubted_edges(
     column_at = {name: i for i, name in enumerate(columns)}
     touched = np.zeros((len(rows), len(columns)), dtype=bool)
     for finding in findings:
-        if not finding.is_doubt:
+        if not finding.leaves_open:
             continue
         if finding.touches_all:
             touched[:] = True

@@ -109,6 +109,13 @@ def test_of_edges_in_doubt_none_is_selected_unless_asked_for():
         selected_edges(p, 2.0, np.ones(p.shape, bool))
 
 
+def test_edges_that_nobody_asked_for_are_open_without_a_doubt_of_the_others():
+    note = Finding("empty", "chains ran over one factor", factors=("factor 2",))
+    assert note.leaves_open and not note.is_doubt
+    assert doubted_edges([note], ["x"], ["factor 1", "factor 2"]).tolist() == [[False, True]]
+    assert not Finding("pairs", "two items share more", factors=("factor 2",)).leaves_open
+
+
 @pytest.mark.slow
 def test_summary_certificate_report_and_pictures_read_one_list(tmp_path):
     """A doubt about factor 2 opens its edges everywhere, and is said everywhere."""

@@ -149,8 +149,8 @@ def left_out_factors(fit: Fit, kept: int | None, engine_can: bool = True) -> lis
         f"whether the data want edges of {_and(names)}, which it left empty"
     )
     remedy = 'edge_posterior("program") asks for them, too, and takes longer' if engine_can else ""
-    # a doubt: that such an edge is absent is nothing that anybody has asked
-    return [Finding("empty", message, remedy, severity="doubt", source="chains", factors=names)]
+    # no doubt of what the fit kept; but edges of these are open, for nobody has asked whether they are absent
+    return [Finding("empty", message, remedy, source="chains", factors=names)]
 
 
 def _and(names: tuple[str, ...]) -> str:
