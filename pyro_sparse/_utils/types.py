@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:  # most of these packages are heavy, and some are optional
     import os
+    from collections.abc import Mapping, Sequence
 
     import anndata
     import arviz
@@ -17,14 +18,18 @@ if TYPE_CHECKING:  # most of these packages are heavy, and some are optional
     import xarray
     from torch import Tensor
 
-__all__ = ["ArvizData", "AutogradContext", "TableLike", "VectorLike"]
+__all__ = ["ArvizData", "AutogradContext", "Covariates", "RowInput", "TableLike", "VectorLike"]
 
 ArvizData: TypeAlias = "xarray.DataTree | arviz.InferenceData"  # ArviZ 1.x makes the first, 0.x the second
 TableLike: TypeAlias = (  # rows x columns, in memory or on disk
     "npt.ArrayLike | Tensor | pd.DataFrame | pyarrow.Table | polars.DataFrame | scipy.sparse.spmatrix"
     " | scipy.sparse.sparray | anndata.AnnData | os.PathLike[str]"
 )
+Covariates: TypeAlias = (  # values of one or more for each row, or names of columns
+    "npt.ArrayLike | pd.DataFrame | pd.Series | Mapping[str, npt.ArrayLike] | str | Sequence[str]"
+)
 VectorLike: TypeAlias = "npt.ArrayLike | Tensor | pd.Series"  # a number or a label for each row
+RowInput: TypeAlias = "VectorLike | Covariates"  # what goes with the rows of a table
 
 
 class AutogradContext(Protocol):

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from .._utils.declared import keeps
 from .._utils.sources import check_dense, check_sparse
 from .columns import (
     Data,
@@ -33,6 +34,7 @@ from .columns import (
     under_names,
     without_na,
 )
+from .design import ROLES, Design, design_of, least_squares, rows_of, taken_out
 from .large_table import as_large_table
 from .ordered_categories import with_codes
 from .per_row import check_names, default_per_row, read_per_row, tensors_of
@@ -207,7 +209,8 @@ def as_table(
     like : Table, optional
         Use this table's centre, scale and features (new rows for a fitted model).
     **per_row : array_like (row,), optional
-        What rows have beside their cells, by the names of `likelihood.per_row_inputs`.
+        What rows have beside their cells, by the names of `likelihood.per_row_inputs`; `covariates` and
+        `groups`.
 
     Raises
     ------
@@ -238,14 +241,21 @@ def read_table(
     """
     data, feature_names = unmasked(data), read_names(feature_names)
     beside = {name: values for name, values in per_row.items() if values is not None}
+    covariates = {role: beside.pop(role) for role in ROLES if role in beside}
     check_names(beside, likelihood)
     store = store_of(data)
     if store is not None:
+        if covariates or (like is not None and like.design is not None):
+            raise ValueError(
+                "covariates, groups: X is read by rows, and effects of covariates want a table in memory; "
+                "give fewer rows"
+            )
         return as_large_table(
             store, likelihood=likelihood, standardise=standardise, mask=mask, per_row=beside,
             feature_names=feature_names, like=like,
         )  # fmt: skip
-    data = as_frame(data)
+    known = None if like is None else like.design
+    data, covariates, taken = taken_out(data, covariates, () if known is None else known.taken)
     if isinstance(data, pd.DataFrame):
         if likelihood.labels:
             names = [str(name) for name in data.columns] if like is None else like.feature_names
@@ -288,8 +298,15 @@ def read_table(
     given, row_units = read_per_row(beside, n_rows, samples, likelihood, like)
     rows = {**given, **default_per_row(cells, likelihood, given)}
     raw = likelihood.encoder_view(torch.as_tensor(cells), tensors_of(rows, torch.float64)).numpy()
+    design, matrix = _design(covariates, n_rows, samples, like, taken)
+    slopes, input_slopes = _slopes(cells, raw, matrix, likelihood, like)
+    if matrix is not None:
+        rows["design"] = matrix
+        if like is None:
+            likelihood.calibrate_effects(torch.as_tensor(cells), tensors_of(rows, torch.float64))
+        x, cells, raw = (x - matrix @ slopes, cells - matrix @ slopes, raw - matrix @ input_slopes)
     if like is None:
-        units = _units(cells, raw, likelihood, standardise, names)
+        units = _units(cells, raw, likelihood, standardise, names, 1.0 if design is None else design.freedom)
     else:
         units = _Units(like.centre, like.scale, like.input_centre, like.input_scale)
     with np.errstate(over="ignore", invalid="ignore"):  # of a masked cell, or complained of at once
@@ -304,7 +321,43 @@ def read_table(
         sample_names=samples or [str(i) for i in range(n_rows)],
         per_row=rows,
         row_units=row_units,
+        design=design,
+        slopes=slopes,
+        input_slopes=input_slopes,
     )
+
+
+def _design(
+    covariates: Mapping[str, Any],
+    n_rows: int,
+    samples: list[str] | None,
+    like: Table | None,
+    taken: tuple[str, ...],
+) -> tuple[Design | None, np.ndarray | None]:
+    """How covariates are coded, and the design matrix (row, effect)."""
+    if like is None:
+        return design_of(covariates, n_rows, samples, taken) if covariates else (None, None)
+    if like.design is not None:
+        return like.design, rows_of(like.design, covariates, n_rows, samples)
+    for role in covariates:
+        raise ValueError(f"{role}: got some, and the fit was made without; leave them out")
+    return None, None
+
+
+def _slopes(
+    cells: np.ndarray, raw: np.ndarray, matrix: np.ndarray | None, likelihood: Likelihood, like: Table | None
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """What is taken from cells and from what the encoder reads of them, as in `Table`."""
+    if matrix is None:
+        return None, None
+    if like is not None:
+        return like.slopes, like.input_slopes
+    normal = np.zeros(cells.shape[1], dtype=bool)
+    for part, columns in likelihood.families():
+        normal[slice(None) if columns is None else columns] = keeps(part, "normal noise")
+    slopes = np.zeros((matrix.shape[1], cells.shape[1]))
+    slopes[:, normal] = least_squares(cells[:, normal], matrix)
+    return slopes, least_squares(raw, matrix)
 
 
 class _Units(NamedTuple):
@@ -317,12 +370,19 @@ class _Units(NamedTuple):
 
 
 def _units(
-    cells: np.ndarray, raw: np.ndarray, likelihood: Likelihood, standardise: bool, names: list[str]
+    cells: np.ndarray,
+    raw: np.ndarray,
+    likelihood: Likelihood,
+    standardise: bool,
+    names: list[str],
+    freedom: float,
 ) -> _Units:
     """Of the cells (row, feature), and of what the encoder reads of them, both with NaN where missing."""
     with np.errstate(over="ignore"):
         centre, scale = likelihood.units(cells, standardise)
-        input_centre, input_scale = np.nanmean(raw, 0), np.nanstd(raw, 0)
+        if standardise:  # standard deviations within groups are of as many rows as their means leave
+            scale = np.where(likelihood.is_standardised(len(scale)), scale / np.sqrt(freedom), scale)
+        input_centre, input_scale = np.nanmean(raw, 0), np.nanstd(raw, 0) / np.sqrt(freedom)
     input_scale = np.where(input_scale > 0, input_scale, 1.0)  # a constant share of every row's total
     check_scales(names, (centre, input_centre), (scale, input_scale))
     return _Units(centre, scale, input_centre, input_scale)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..findings.finding import Finding
+from .design import Design
 from .per_row import of_rows, tensors_of
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Batch:
         Number of rows in the full data: the plate scales the minibatch by ``total / len(x)``.
     per_row : mapping of str to Tensor (row, 1)
         What rows have beside their cells, by name: whoever declares a name reads it, and nobody else knows.
+        "design" is the design matrix of covariates, (row, effect).
     """
 
     x: Tensor
@@ -87,6 +89,9 @@ class _About(TypedDict):
     sample_names: list[str]
     per_row: Mapping[str, np.ndarray]
     row_units: Mapping[str, float]
+    design: Design | None
+    slopes: NotRequired[np.ndarray]
+    input_slopes: NotRequired[np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,11 @@ class Table:
         What rows have beside their cells, in units of `row_units` where a caller gave it.
     row_units : mapping of str to float
         The typical number of each input that a caller gave; what the likelihood made itself is not there.
+    design : Design or None
+        How the covariates of rows are coded; ``per_row["design"]`` has them.
+    slopes, input_slopes : ndarray (effect, feature) or None
+        Least squares on the design, in the caller's units, that are taken from the cells before `centre` and
+        `scale` (of columns under normal noise; else 0), and from what the encoder reads.
     findings : tuple of Finding
         What the checks before a fit noticed.
     """
@@ -124,6 +134,9 @@ class Table:
     sample_names: list[str]
     per_row: Mapping[str, np.ndarray] = field(default_factory=dict)
     row_units: Mapping[str, float] = field(default_factory=dict)
+    design: Design | None = None
+    slopes: np.ndarray | None = None
+    input_slopes: np.ndarray | None = None
     findings: tuple[Finding, ...] = field(default=(), repr=False, compare=False)
 
     def batch(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> Batch:
@@ -150,7 +163,23 @@ class Table:
 
     def units(self) -> dict[str, np.ndarray]:
         """What leads back to the caller's units, by attribute."""
-        return {name: getattr(self, name) for name in ("centre", "scale", "input_centre", "input_scale")}
+        names = ("centre", "scale", "input_centre", "input_scale", "slopes", "input_slopes")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    def given_back(self, x: np.ndarray, per_row: Mapping[str, np.ndarray] | None = None) -> np.ndarray:
+        """Cells (row, feature) in the caller's units.
+
+        Parameters
+        ----------
+        x : ndarray (row, feature)
+            In model units.
+        per_row : mapping of str to ndarray, optional
+            Of these rows; default average ones.
+        """
+        cells: np.ndarray = x * self.scale + self.centre
+        if self.slopes is None or per_row is None:
+            return cells
+        return cells + per_row["design"] @ self.slopes
 
     @classmethod
     def without_rows(cls, scale: np.ndarray, **about: Unpack[_About]) -> Table:
@@ -164,6 +193,11 @@ class Table:
         """
         empty = np.zeros((0, len(scale)))
         return cls(x=empty, inputs=empty, mask=None, scale=scale, **about)
+
+    @property
+    def freedom(self) -> float:
+        """Share of the rows' degrees of freedom that effects of covariates leave."""
+        return 1.0 if self.design is None else self.design.freedom
 
     @property
     def missing(self) -> bool:

@@ -23,6 +23,7 @@ import torch
 
 from .._utils.checks import check_whole
 from .._utils.torch_state import undisturbed
+from ..data.design import ROLES
 from ..models.multitask import MultiTaskRegression
 from ..models.sparse_decoder import SparseDecoder
 from ..programs.program import Program
@@ -41,7 +42,7 @@ from .user_models import refuse_bound_functions, refuse_broken_models
 if TYPE_CHECKING:
     import datetime
 
-    from .._utils.types import TableLike, VectorLike
+    from .._utils.types import Covariates, TableLike, VectorLike
     from ..models.base import FactorModel
     from ..models.latent_transition import LatentTransition
     from .multitask.task_result import MultiTaskFit
@@ -81,6 +82,8 @@ class _Arguments:
     holdout: float
     mask: TableLike | None
     exposure: VectorLike | None
+    covariates: Covariates | None
+    groups: Covariates | None
     feature_names: Sequence[str] | None
     standardise: bool
     n_factors_init: Sequence[int] | None
@@ -99,7 +102,8 @@ def fit(
     model: FactorModel, X: TableLike, y: None = None, *,
     dependency: LatentPenalty | None = ..., restarts: int | None = ..., seed: int = ...,
     schedule: Schedule | DependencySchedule | None = ..., holdout: float = ..., mask: TableLike | None = ...,
-    exposure: VectorLike | None = ...,
+    exposure: VectorLike | None = ..., covariates: Covariates | None = ...,
+    groups: Covariates | None = ...,
     feature_names: Sequence[str] | None = ..., standardise: bool = ...,
     n_factors_init: Sequence[int] | None = ..., n_jobs: int = ..., progress: bool = ...,
     checkpoint: str | os.PathLike[str] | None = ..., checkpoint_every: int = ...,
@@ -118,7 +122,7 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = ..., checkpoint_every: int = ...,
     device: str = ..., dtype: str | torch.dtype = ..., threads: int | None = ...,
     task: None = ..., inner: None = ..., dependency: None = ..., mask: None = ..., n_factors_init: None = ...,
-    exposure: None = ..., **settings: object,
+    exposure: None = ..., covariates: None = ..., groups: None = ..., **settings: object,
 ) -> TransitionFit: ...  # fmt: skip
 @overload
 def fit(
@@ -130,7 +134,7 @@ def fit(
     device: str = ..., dtype: str | torch.dtype = ..., threads: int | None = ...,
     actions: None = ..., id: None = ..., time: None = ..., time_step: None = ..., sparsity: None = ...,
     dependency: None = ..., mask: None = ..., feature_names: None = ..., n_factors_init: None = ...,
-    exposure: None = ..., **settings: object,
+    exposure: None = ..., covariates: None = ..., groups: None = ..., **settings: object,
 ) -> MultiTaskFit: ...  # fmt: skip
 
 
@@ -153,6 +157,8 @@ def fit(
     holdout: float = 0.1,
     mask: TableLike | None = None,
     exposure: VectorLike | None = None,
+    covariates: Covariates | None = None,
+    groups: Covariates | None = None,
     feature_names: Sequence[str] | None = None,
     standardise: bool = True,
     n_factors_init: Sequence[int] | None = None,
@@ -222,6 +228,13 @@ def fit(
         True where a cell was seen, beside NaN. Columns of a DataFrame are found by name.
     exposure : array_like (row,), optional
         Size factors of counts.
+    covariates : DataFrame, Series, mapping or array (row, covariate), or names of columns, optional
+        Numbers, or categories (text, booleans, a pandas categorical), whose effects on the features are none
+        of the factors': factors, edges and loadings are net of them. Named columns of X are no features. Each
+        covariate has an effect on every feature's linear predictor, under a wide prior in the chains.
+    groups : as `covariates`, optional
+        Categories whatever they hold: batches, schools, persons with several rows. Each group has an effect
+        of its own on every feature (fixed effects), so that factors are those within groups.
     feature_names : sequence of str, optional
         Names for an array, in the order of its columns.
     standardise : bool
@@ -275,7 +288,7 @@ def fit(
         model=model, X=X, y=y, task=task, inner=inner, actions=actions, id=id, time=time,
         time_step=time_step, sparsity=sparsity, dependency=dependency, restarts=restarts, seed=seed,
         schedule=schedule, holdout=holdout, mask=mask,
-        exposure=exposure,
+        exposure=exposure, covariates=covariates, groups=groups,
         feature_names=feature_names, standardise=standardise, n_factors_init=n_factors_init, n_jobs=n_jobs,
         progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every, device=device,
         dtype=dtype, threads=threads, settings=settings,
@@ -479,7 +492,7 @@ def _concluded(result: FitResult, plan: _Plan) -> FitResult:
 _FOR = {
     **dict.fromkeys(("actions", "id", "time", "time_step", "sparsity"), "sequences"),
     **dict.fromkeys(("y", "task", "inner"), "tasks"),
-    **dict.fromkeys(("mask", *PER_ROW, "feature_names", "dependency"), "tables"),
+    **dict.fromkeys(("mask", *PER_ROW, *ROLES, "feature_names", "dependency"), "tables"),
     "n_factors_init": "tables with a prior on weights",
 }
 

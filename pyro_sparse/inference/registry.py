@@ -8,22 +8,25 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import pandas as pd
 
+from .._utils.declared import keeps
 from ..data.checks.check import check_read_table
 from ..data.checks.kinds import chosen_kinds
 from ..data.checks.sequences import sequence_findings
 from ..data.checks.tasks import task_findings
 from ..data.column_types import columns_of
 from ..data.columns import as_frame
+from ..data.design import ROLES, design_of, taken_out
 from ..data.read import read_table
 from ..data.sequences import as_sequences
 from ..data.stores import store_of
 from ..data.tasks import Tasks, as_tasks
 from ..findings.finding import Finding
 from ..likelihoods import Columns, get_likelihood, known_likelihoods
+from ..likelihoods.adjusted import Adjusted
 from ..models._positions import check_positions
 from ..models.dependency import DependencyVAE
 from ..models.latent_transition import LatentTransition
@@ -121,8 +124,10 @@ def n_features_of(data: Data) -> int | tuple[int, ...]:
 
 def _table(model: FactorModel, X: TableLike, arguments: Mapping[str, Any]) -> Table:
     X = as_frame(X)
-    if isinstance(X, pd.DataFrame):
-        check_positions(model, X.columns)
+    covariates = {role: arguments[role] for role in ROLES if arguments[role] is not None}
+    features, of_rows, _ = taken_out(X, covariates)
+    if isinstance(features, pd.DataFrame):
+        check_positions(model, features.columns)
     findings = []
     if isinstance(model.likelihood, Columns) and store_of(X) is not None:
         raise ValueError(
@@ -130,12 +135,16 @@ def _table(model: FactorModel, X: TableLike, arguments: Mapping[str, Any]) -> Ta
             "fewer rows, so that the table is held in memory"
         )
     if model.likelihood.reads_columns and store_of(X) is None:
-        columns = columns_of(X, arguments["feature_names"], arguments["mask"])
+        columns = columns_of(features, arguments["feature_names"], arguments["mask"])
         findings += chosen_kinds(model.likelihood.chosen(columns))
         model.take_columns(columns)
+    beside = {name: arguments.get(name) for name in (*PER_ROW, *model.likelihood.per_row_inputs)}
+    if of_rows and store_of(X) is None and not keeps(model.likelihood, "normal noise"):
+        n_rows = X.shape[0] if hasattr(X, "shape") else len(cast(list[Any], X))
+        model.take_likelihood(Adjusted(model.likelihood, design_of(of_rows, n_rows, None)[0].n_effects))
     table = read_table(
         X,
-        {name: arguments.get(name) for name in (*PER_ROW, *model.likelihood.per_row_inputs)},
+        {**beside, **covariates},
         likelihood=model.likelihood,
         standardise=arguments["standardise"],
         mask=arguments["mask"],
@@ -181,7 +190,7 @@ _OF_SEQUENCES = ("actions", "id", "time", "time_step")
 PER_ROW = tuple(  # what the likelihoods read of rows beside their cells
     dict.fromkeys(name for kind in known_likelihoods() for name in get_likelihood(kind).per_row_inputs)
 )
-_OF_TABLES = ("mask", *PER_ROW, "feature_names")
+_OF_TABLES = ("mask", *PER_ROW, *ROLES, "feature_names")
 KINDS = (
     Kind(
         LatentTransition, TransitionSchedule, 2, _sequences, (*_OF_SEQUENCES, "feature_names"),

@@ -33,11 +33,12 @@ ArrayT = TypeVar("ArrayT", np.ndarray, Tensor)  # what answers in kind
 # What a subclass may write anew without changing the density of a row: checks and views of the data, where a
 # fit starts, expectations, and gradients in closed form.
 AROUND_CELLS = frozenset({
-    "_refuse", "amount", "calibrate", "calibrate_by", "check", "check_filler", "check_per_row", "choose",
-    "chosen", "closed_slopes", "default_per_row", "dispersion_parameters", "encoder_view", "families",
+    "_refuse", "amount", "calibrate", "calibrate_by", "calibrate_effects", "check", "check_filler",
+    "check_per_row", "choose", "chosen", "closed_slopes", "default_per_row", "dispersion_parameters",
+    "encoder_view", "families",
     "feature_gain", "feature_statistic", "filler", "for_columns", "intercept", "is_standardised",
     "labels", "mean", "name", "note_per_row", "of_features", "per_row_inputs", "reads_columns", "scorer",
-    "separable", "setup", "slopes", "standardise", "start", "start_noise", "typical", "units",
+    "separable", "setup", "slopes", "standardise", "start", "start_noise", "typical", "unadjusted", "units",
 })  # fmt: skip
 # Rows are the sum of what `forward` says of their cells, whatever that is.
 CELLS = Declared(
@@ -250,6 +251,14 @@ class Likelihood(Recorded, nn.Module):
         some : callable
             Of numbers of columns, gives these columns of some thousand rows, evenly spread; NaN: missing.
         """
+
+    @property
+    def unadjusted(self) -> Likelihood:
+        """The likelihood of cells given the whole predictor, effects of covariates included."""
+        return self
+
+    def calibrate_effects(self, x: Tensor, per_row: PerRow) -> None:
+        """Remember where effects of covariates, ``per_row["design"]``, begin; default nothing."""
 
     def units(self, cells: np.ndarray, standardise: bool) -> tuple[np.ndarray, np.ndarray]:
         """Centre and scale (feature,) of columns in the model's units, x = (cell - centre) / scale.

@@ -176,9 +176,18 @@ class FactorModel(Model):
         ValueError
             From `Likelihood.for_columns`.
         """
-        self.likelihood = self.likelihood.for_columns(columns)
+        self.take_likelihood(self.likelihood.for_columns(columns))
+
+    def take_likelihood(self, likelihood: Likelihood) -> None:
+        """Have this likelihood, before `setup`.
+
+        Parameters
+        ----------
+        likelihood : Likelihood
+        """
+        self.likelihood = likelihood
         if "likelihood" in inspect.signature(type(self)).parameters:
-            self.__dict__.get("_arguments", {})["likelihood"] = self.likelihood
+            self.__dict__.get("_arguments", {})["likelihood"] = likelihood
 
     def setup(
         self,

@@ -79,6 +79,8 @@ def to_arviz(
     edge_weight: ArrayLike | None = None,
     edge_effect: ArrayLike | None = None,
     edge_stats: Mapping[str, ArrayLike] | None = None,
+    terms: Mapping[str, tuple[tuple[str, ...], ArrayLike]] | None = None,
+    labels: Mapping[str, Sequence[str]] | None = None,
     X: TableLike | None = None,
     findings: Sequence[Finding] = (),
     confirmed: Sequence[str] = (),
@@ -119,6 +121,10 @@ def to_arviz(
         `fit.effects` of the best restart.
     edge_stats : dict of arrays of shape (feature, factor), optional
         More for `edge_posterior`.
+    terms : dict of (dims, array of shape (chain, draw, *dims)), optional
+        More for `posterior`, such as "noise_sd" or "covariate_effect".
+    labels : dict of sequence of str, optional
+        Coordinates of dimensions of `terms` other than features and factors.
     X : array_like of shape (sample, feature), optional
         Stored as `observed_data` when it has at most a million cells.
     findings : sequence of Finding
@@ -132,7 +138,8 @@ def to_arviz(
     Returns
     -------
     arviz.InferenceData or xarray.DataTree
-        Groups `posterior` (edge, weight, eta), `edge_posterior` (probability, given, q_value, gap, weight,
+        Groups `posterior` (edge, weight, eta, and of Markov chains noise_sd and covariate_effect in the
+        caller's units and factor_correlation), `edge_posterior` (probability, given, q_value, gap, weight,
         effect and restart_probability), `sample_stats` (elbo and heldout_elbo in nats per row, best, kept,
         restart), `alignment` (permutation, sign, congruence) and, if small, `observed_data`.
 
@@ -163,12 +170,15 @@ def to_arviz(
     posterior: dict[str, Any] = {"edge": (_DRAWS, draws), "weight": (_DRAWS, weights)}
     if eta is not None:
         posterior["eta"] = (("chain", "draw", "factor"), np.asarray(eta))
+    for name, (dims, values) in (terms or {}).items():
+        posterior[name] = (("chain", "draw", *dims), np.asarray(values))
     gap = edge_gap(per_restart, good)
     sizes = {"weight": loading, "effect": effect, **dict(edge_stats or {})}
     numbers = edge_numbers(_EDGE, p, per_restart, sizes, prescribed_in_fit(fit)[best], gap)
     groups: dict[str, Any] = {"posterior": posterior, "edge_posterior": numbers}
     elbos = {name: np.asarray(getattr(fit, name), dtype=float)[origin] for name in ("elbo", "heldout_elbo")}
     coords = {"feature": list(fit.feature_names), "factor": list(fit.factor_names)}
+    coords |= {"other_factor": coords["factor"], **{dim: list(at) for dim, at in (labels or {}).items()}}
     x = None
     if X is not None and store_of(X) is None:
         x = read_like(X, fit.feature_names, labels_of(fit.model))

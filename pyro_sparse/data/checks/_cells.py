@@ -41,6 +41,8 @@ class Cells:
         How much of a typical row each one is; None where all are alike.
     is_whole : bool
         Whether these are all rows of the table, in its order.
+    given : ndarray (row, feature), optional
+        The cells before effects of covariates were taken from `values`.
     """
 
     values: NDArray[np.float64]
@@ -50,6 +52,7 @@ class Cells:
     likelihood: str
     amount: NDArray[np.float64] | None
     is_whole: bool
+    given: NDArray[np.float64] | None = None
 
     @property
     def is_normal(self) -> bool:
@@ -71,6 +74,7 @@ class Cells:
             view=self.view[:, columns],
             features=[self.features[j] for j in columns],
             likelihood=likelihood,
+            given=None if self.given is None else self.given[:, columns],
         )
 
     def without(self, rows: NDArray[np.int_]) -> Cells:
@@ -89,6 +93,7 @@ class Cells:
             view=self.view[kept],
             rows=[self.rows[i] for i in kept],
             amount=None if self.amount is None else self.amount[kept],
+            given=None if self.given is None else self.given[kept],
         )
 
     def hidden(self, where: NDArray[np.bool_]) -> Cells:
@@ -110,9 +115,8 @@ class Cells:
     @cached_property
     def columns(self) -> list[NDArray[np.float64]]:
         """The seen cells of each column, rounded to a millionth of the typical one, for conversion errs."""
-        return [
-            _rounded(column[observed]) for column, observed in zip(self.values.T, self.mask.T, strict=True)
-        ]
+        cells = self.values if self.given is None else self.given
+        return [_rounded(column[observed]) for column, observed in zip(cells.T, self.mask.T, strict=True)]
 
     @cached_property
     def is_integer(self) -> NDArray[np.bool_]:
@@ -157,6 +161,7 @@ def cells_of(table: Table, likelihood: Likelihood) -> Cells:
         likelihood.name,
         None if amount is None else amount.numpy(),
         is_whole,
+        None if table.design is None else table.given_back(table.x, table.per_row),
     )
 
 

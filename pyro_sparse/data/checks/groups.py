@@ -50,8 +50,8 @@ _CLEAR_GAIN_A_ROW, _CLEAR_SURE, _CLEAR_KURTOSIS = (
 # measurements.
 _DOUBTED = 0.4
 _REMEDY = (
-    "if rows come in batches, take out each batch's means (X - X.groupby(batch).transform('mean')) before "
-    "the fit, or fit each by itself"
+    "if rows come in batches, say which row is of which (groups=), so that factors are those within them, or "
+    "fit each by itself"
 )
 
 

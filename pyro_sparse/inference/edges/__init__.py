@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 from ..._utils.checks import check_whole
 from ..._utils.options import check_options, options_of
 from ..._utils.types import ArvizData, TableLike
+from ...data.design import ROLES
 from ...data.large_table import LargeTable
 from ...models.dependency import DependencyVAE
 from ...posterior.method_names import warned_name
@@ -114,7 +115,7 @@ def edge_posterior(
 
 
 def _per_row_inputs(fit: Fit) -> tuple[str, ...]:
-    return getattr(getattr(fit.model, "likelihood", None), "per_row_inputs", ())
+    return *getattr(getattr(fit.model, "likelihood", None), "per_row_inputs", ()), *ROLES
 
 
 def _chosen(

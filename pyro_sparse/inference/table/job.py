@@ -156,7 +156,10 @@ class TableJob:
             "holdout": holdout,
             "rows": n_rows,
             "dependency": dependency_settings,
-            "per_row": {n: "given" if n in table.row_units else "from the cells" for n in table.per_row},
+            "per_row": {
+                n: "given" if n in table.row_units or n == "design" else "from the cells"
+                for n in table.per_row
+            },
             "ranks": ranks.size,
             **schedule.as_dict(),
         }

@@ -199,14 +199,15 @@ def row_moments(table: Table, rows: NDArray[np.intp]) -> tuple[Array, Moments]:
     -------
     mean : ndarray (feature,)
     moments : Moments
-        It counts for as many rows as cells are there.
+        It counts for as many rows as cells are there, less those that effects of covariates fit.
     """
     x = np.asarray(table.inputs[rows], dtype=float)
     if table.mask is None:
-        return x.mean(0), Moments(np.cov(x.T, bias=True).reshape(x.shape[1], -1), float(len(x)))
+        covariance = np.cov(x.T, bias=True).reshape(x.shape[1], -1)
+        return x.mean(0), Moments(covariance / table.freedom, table.freedom * len(x))
     mask = np.asarray(table.mask[rows])
     mean, covariance = _saturated(x, mask)
-    return mean, Moments(covariance, float(len(x) * mask.mean()))
+    return mean, Moments(covariance / table.freedom, table.freedom * len(x) * float(mask.mean()))
 
 
 def _saturated(x: Array, mask: NDArray[np.bool_]) -> tuple[Array, Array]:

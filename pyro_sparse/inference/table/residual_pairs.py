@@ -90,6 +90,7 @@ def residual_pairs(fit: Fit) -> pd.DataFrame:
     noise = cast(torch.Tensor, fit.model.likelihood.noise_sd())[fit.best, 0]
     noise_sd = noise.detach().cpu().double().numpy()
     covariance, n_rows = rows_covariance(table.x, table.mask, mean, implied)
+    covariance, n_rows = covariance / table.freedom, n_rows * table.freedom
     correlation, index = residual_correlations(covariance, implied, noise_sd, n_rows)
     second, first = np.tril_indices(len(index), -1)
     names = np.asarray(fit.feature_names, dtype=object)

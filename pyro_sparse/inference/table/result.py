@@ -24,6 +24,8 @@ from ..._utils.display import AgreementTable
 from ..._utils.torch_state import isolated, undisturbed
 from ..._utils.version import __version__
 from ...data.columns import as_frame, check_number, check_rows
+from ...data.design import ARRAYS as DESIGN_ARRAYS
+from ...data.design import ROLES, Design
 from ...data.large_table import JUDGED_CELLS, LargeTable
 from ...data.ordered_categories import labels_of, with_words
 from ...data.per_row import check_names, tensors_of
@@ -46,6 +48,7 @@ from ..training.restarts import (
     score_similarity,
 )
 from .by_rows import frugal, pieces
+from .covariate_effects import covariate_effects
 from .effects import total_effects
 from .factor_spread import factor_roots
 from .impute import add_residuals, excess_covariance, implied_moments
@@ -56,7 +59,7 @@ from .weight_scores import weight_scores
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ..._utils.types import ArvizData, TableLike, VectorLike
+    from ..._utils.types import ArvizData, RowInput, TableLike
     from ...data.stores import RowStore
     from ...models.base import FactorModel
     from ...models.sparse_decoder import SparseDecoder
@@ -204,7 +207,7 @@ class Fit(FitResult):
         X: TableLike | RowStore | None = ...,
         refine: bool | None = ...,
         return_std: Literal[False] = ...,
-        **per_row: VectorLike,
+        **per_row: RowInput,
     ) -> np.ndarray: ...
     @overload
     def transform(
@@ -213,7 +216,7 @@ class Fit(FitResult):
         refine: bool | None = ...,
         *,
         return_std: Literal[True],
-        **per_row: VectorLike,
+        **per_row: RowInput,
     ) -> tuple[np.ndarray, np.ndarray]: ...
     @isolated()
     def transform(
@@ -221,7 +224,7 @@ class Fit(FitResult):
         X: TableLike | RowStore | None = None,
         refine: bool | None = None,
         return_std: bool = False,
-        **per_row: VectorLike,
+        **per_row: RowInput,
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Factors of rows, (row, factor), ordered as `factor_names`: posterior location of the best restart.
 
@@ -259,7 +262,7 @@ class Fit(FitResult):
 
     @isolated()
     def factor_draws(
-        self, X: TableLike | None = None, n: int = 100, seed: int = 0, **per_row: VectorLike
+        self, X: TableLike | None = None, n: int = 100, seed: int = 0, **per_row: RowInput
     ) -> np.ndarray:
         """Draws of rows' factors from their posterior given the fit's parameters, (draw, row, factor).
 
@@ -302,7 +305,11 @@ class Fit(FitResult):
 
     @isolated()
     def predict(
-        self, X: TableLike | None = None, num_draws: int = 32, average: bool = True, **per_row: VectorLike
+        self,
+        X: TableLike | None = None,
+        num_draws: int = 32,
+        average: bool = True,
+        **per_row: RowInput,
     ) -> np.ndarray:
         """Posterior expectation of every cell, seen or missing, (row, feature), in the caller's units.
 
@@ -320,17 +327,20 @@ class Fit(FitResult):
             As in `transform`.
         """
         check_whole(1, num_draws=num_draws)
-        return self._expected(self._whole(X, "predict", per_row), num_draws, average)
+        table = self._whole(X, "predict", per_row)
+        return self.table.given_back(self._expected(table, num_draws, average), table.per_row)
 
     def _expected(self, table: Table, num_draws: int, average: bool) -> np.ndarray:
+        """Expectations of cells in model units."""
         with undisturbed(seed=0):
             few = pick(self.model, self.equally_good if average else [self.best])
             like = self.model.factor_cov
             mean = expected_cells(few, table.batch(like.device, like.dtype), num_draws=num_draws).mean(0)
-        return self._given_back(mean)
+        cells: np.ndarray = mean.cpu().double().numpy()
+        return cells
 
     @isolated()
-    def impute(self, X: TableLike, num_draws: int = 32, **per_row: VectorLike) -> np.ndarray | pd.DataFrame:
+    def impute(self, X: TableLike, num_draws: int = 32, **per_row: RowInput) -> np.ndarray | pd.DataFrame:
         r"""`X` with its missing cells filled in, (row, feature), its columns in its own order and units.
 
         A missing cell gets what the factors say (`predict`) and, under a normal likelihood, what the row's
@@ -357,11 +367,10 @@ class Fit(FitResult):
         labels = labels_of(self.model)
         filled = read_like(X, self.feature_names, labels)  # what was seen stays as it is
         if table.mask is not None:
-            mean = self._expected(table, num_draws, average=True)
-            predicted, excess = (mean - self.table.centre) / self.table.scale, self.excess_cov
+            predicted, excess = self._expected(table, num_draws, average=True), self.excess_cov
             if excess is not None:
                 predicted = add_residuals(predicted, table.x, table.mask, *self.implied_moments(), excess)
-            filled = np.where(table.mask, filled, predicted * self.table.scale + self.table.centre)
+            filled = np.where(table.mask, filled, self.table.given_back(predicted, table.per_row))
         table_of_cells = give_back(filled, X, self.feature_names)
         if labels and isinstance(table_of_cells, pd.DataFrame):
             return with_words(table_of_cells, as_frame(X), self.feature_names, labels)
@@ -450,7 +459,10 @@ class Fit(FitResult):
 
     @isolated()
     def inverse_transform(self, Z: npt.ArrayLike) -> np.ndarray:
-        """Expected measurements (row, feature) at given factors (row, factor), in the caller's units."""
+        """Expected measurements (row, feature) at given factors (row, factor), in the caller's units.
+
+        Of average rows, where the fit has covariates.
+        """
         z = np.asarray(Z, dtype=float)
         k = self.weights.shape[-1]
         if z.ndim != 2 or z.shape[1] != k:
@@ -462,11 +474,11 @@ class Fit(FitResult):
         )
         with torch.no_grad():
             mean = self.model.likelihood.mean(self.model.decode(full, getattr(self.model, "weights", None)))
-        return self._given_back(mean[self.best])
+        return self.table.given_back(mean[self.best].cpu().double().numpy())
 
     @isolated()
     def log_likelihood(
-        self, X: TableLike | RowStore | None = None, num_draws: int = 16, **per_row: VectorLike
+        self, X: TableLike | RowStore | None = None, num_draws: int = 16, **per_row: RowInput
     ) -> np.ndarray:
         """ELBO of each row, (row,), under the best restart: a lower bound of log p(x), caller's units.
 
@@ -493,7 +505,7 @@ class Fit(FitResult):
         return np.concatenate(bounds)
 
     @isolated()
-    def score(self, X: TableLike | RowStore | None = None, **per_row: VectorLike) -> float:
+    def score(self, X: TableLike | RowStore | None = None, **per_row: RowInput) -> float:
         """Mean of `log_likelihood`."""
         return float(self._bounds(self._table(X, per_row)).mean())
 
@@ -513,7 +525,17 @@ class Fit(FitResult):
             per_row = tensors_of(drawn, z.dtype, z.device)
             f = self.model.decode(z, getattr(self.model, "weights", None))
             x = self.model.likelihood.observation(f, None, per_row).sample()[self.best]
-        return self._given_back(x)
+        return self.table.given_back(x.cpu().double().numpy(), drawn)
+
+    @property
+    def covariate_effects(self) -> pd.DataFrame:
+        """Effects of covariates and groups on each feature (covariate, feature), of the best restart.
+
+        Of a number its unit, of a category each level against the average row, all else equal: in the
+        caller's units under normal noise, else on the scale of the linear predictor (log odds, log rates).
+        Empty without covariates. Posterior draws are `covariate_effect` in what `edge_posterior` returns.
+        """
+        return covariate_effects(self)
 
     def edge_posterior(
         self,
@@ -539,6 +561,8 @@ class Fit(FitResult):
         arrays |= {f"alignment.{name}": torch.as_tensor(value) for name, value in self.alignment.items()}
         arrays |= {f"table.{name}": torch.as_tensor(value) for name, value in self.table.units().items()}
         arrays |= {f"per_row.{name}": torch.as_tensor(value) for name, value in self.table.per_row.items()}
+        if self.table.design is not None:
+            arrays |= {f"design.{n}": torch.as_tensor(getattr(self.table.design, n)) for n in DESIGN_ARRAYS}
         if self.excess_cov is not None:
             arrays["excess_cov"] = torch.as_tensor(self.excess_cov)
         if self.noise_sd is not None:
@@ -556,6 +580,7 @@ class Fit(FitResult):
             "feature_names": self.feature_names,
             "sample_names": self.sample_names,
             "row_units": dict(self.table.row_units),
+            "design": None if self.table.design is None else self.table.design.as_dict(),
             "settings": self.settings,
             "findings": write_findings(self.findings),
             "history": self.history.to_dict("list"),
@@ -564,7 +589,7 @@ class Fit(FitResult):
 
     @isolated()
     def with_data(
-        self, X: TableLike | RowStore, *, mask: TableLike | None = None, **per_row: VectorLike
+        self, X: TableLike | RowStore, *, mask: TableLike | None = None, **per_row: RowInput
     ) -> Fit:
         """The same fit with rows to ask: a loaded one has none, and edge probabilities need them.
 
@@ -595,20 +620,20 @@ class Fit(FitResult):
         return replace(self, table=table)
 
     # ---- inside --------------------------------------------------------------------------------------------
-    def _table(self, X: TableLike | RowStore | None, per_row: Mapping[str, VectorLike]) -> Table:
+    def _table(self, X: TableLike | RowStore | None, per_row: Mapping[str, RowInput]) -> Table:
         """The fit's rows, or new ones."""
         if X is not None:
             return read_table(X, per_row, likelihood=self.model.likelihood, like=self.table)
         for name, values in per_row.items():
             if values is not None:
                 with suppress(ValueError):  # that it is misspelt is worth more to know
-                    check_names([name], self.model.likelihood)
+                    check_names({name} - {*ROLES}, self.model.likelihood)
                 raise ValueError(f"{name}: is of the rows of X, and X was left out; give both or neither")
         if not len(self.table.x):
             raise ValueError("X: a loaded fit has no rows of its own; give some")
         return self.table
 
-    def _whole(self, X: TableLike | RowStore | None, method: str, per_row: Mapping[str, VectorLike]) -> Table:
+    def _whole(self, X: TableLike | RowStore | None, method: str, per_row: Mapping[str, RowInput]) -> Table:
         """The table, refused if it is read by rows: the answer would be dense."""
         table = self._table(X, per_row)
         if isinstance(table, LargeTable):
@@ -626,10 +651,6 @@ class Fit(FitResult):
             q = refine(restart, batch, steps=60 if climb else 0)
         location: torch.Tensor = q.mean[0]
         return location
-
-    def _given_back(self, x: torch.Tensor) -> np.ndarray:
-        """Cells in the caller's units."""
-        return x.cpu().double().numpy() * self.table.scale + self.table.centre
 
     def _to_frame(self, z: torch.Tensor) -> np.ndarray:
         return in_frame(self, z.cpu().double().numpy())
@@ -650,9 +671,12 @@ def restore(model: FactorModel, meta: dict[str, Any], arrays: dict[str, np.ndarr
     units: dict[str, Any] = {n.removeprefix("table."): v for n, v in arrays.items() if n.startswith("table.")}
     per_row = {n.removeprefix("per_row."): v for n, v in arrays.items() if n.startswith("per_row.")}
     names = {n: meta[n] for n in ("feature_names", "sample_names", "row_units")}
+    design = None
+    if meta.get("design") is not None:
+        design = Design.of_dict(meta["design"], *(arrays[f"design.{n}"] for n in DESIGN_ARRAYS))
     return Fit(
         model=model,
-        table=Table.without_rows(**units, **names, per_row=per_row),
+        table=Table.without_rows(**units, **names, per_row=per_row, design=design),
         best=meta["best"],
         **{
             n: arrays[n]

@@ -98,7 +98,7 @@ def unexplained_findings(fit: Fit) -> list[Finding]:
     if table.x.shape[1] > _MOST_FEATURES:
         return []
     mean, implied = fit.implied_moments()
-    ratio, direction = excess_eigenvalue(table.x, table.mask, mean, implied)
+    ratio, direction = excess_eigenvalue(table.x / np.sqrt(table.freedom), table.mask, mean, implied)
     if ratio < _MARGIN:
         return []
     order = np.argsort(-(direction**2))[:_NAMED]

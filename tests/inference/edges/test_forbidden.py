@@ -58,7 +58,7 @@ def odds_of(log_evidence, eta, nodes=4001):
 
 def moments_of(x, z):
     gram = (z.T @ z)[None]
-    return Moments(gram[:, None], (x.T @ z)[None], z.sum(0)[None, None], gram)
+    return Moments(gram[:, None], (x.T @ z)[None], z.sum(0)[None, None, None], gram)
 
 
 def decoder_chains(world, likelihood, x, curve, trunk, head):
@@ -81,8 +81,8 @@ def test_linear_chains_have_the_odds_of_the_integral(world):
         (1.0, 1.0), 1.0, np.zeros((2, 2), dtype=bool), False,
     )  # fmt: skip
     state = LinearState(
-        weight[None], (weight != 0)[None], special.logit(ETA)[None, None], np.full((1, 3), NOISE), c,
-        np.eye(2)[None], moments_of(x, z),
+        weight[None], (weight != 0)[None], special.logit(ETA)[None, None], np.full((1, 3), NOISE),
+        c[..., None], np.eye(2)[None], moments_of(x, z),
     )  # fmt: skip
     found = chains.if_permitted(state)[0]
     for j, k in ((0, 1), (1, 0)):

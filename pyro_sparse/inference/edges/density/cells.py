@@ -75,6 +75,8 @@ class Cells:
         Its parameters lead with the chain, but for a dispersion, which is given as the noise.
     declares : Declares, optional
         Of the likelihood; default what it declares.
+    offset : Tensor (chain, feature, row), optional
+        What is known of the predictor beside f. Under normal noise it is taken from x instead.
     """
 
     x: Tensor
@@ -82,6 +84,7 @@ class Cells:
     per_row: PerRow
     likelihood: Likelihood
     declares: Declares = None  # type: ignore[assignment]  # found once, not for every few features
+    offset: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.declares is None:
@@ -93,13 +96,26 @@ class Cells:
         observed = None if self.mask is None else self.mask[:, indices]
         likelihood = None if self.normal else self.likelihood.of_features(indices)
         likelihood = self.likelihood if likelihood is None else likelihood
-        return replace(self, x=self.x[:, indices], mask=observed, likelihood=likelihood)
+        offset = None if self.offset is None else self.offset[:, indices]
+        return replace(self, x=self.x[:, indices], mask=observed, likelihood=likelihood, offset=offset)
 
     def rows(self, indices: Tensor) -> Cells:
         """The cells of some rows."""
         observed = None if self.mask is None else self.mask[..., indices]
         per_row = {name: values[..., indices] for name, values in self.per_row.items()}
-        return replace(self, x=self.x[..., indices], mask=observed, per_row=per_row)
+        offset = None if self.offset is None else self.offset[..., indices]
+        return replace(self, x=self.x[..., indices], mask=observed, per_row=per_row, offset=offset)
+
+    def shifted(self, offset: Tensor) -> Cells:
+        """The cells given an offset of the predictor, (chain, feature, row)."""
+        if not self.normal:
+            return replace(self, offset=offset)
+        x = self.x - offset
+        return replace(self, x=x if self.mask is None else x * self.mask)
+
+    def whole(self, f: Tensor) -> Tensor:
+        """The predictor of which f is all but the offset."""
+        return f if self.offset is None else f + self.offset
 
     @property
     def normal(self) -> bool:
@@ -142,6 +158,7 @@ class Cells:
 
     def _derivatives(self, f: Tensor, noise: Tensor, order: int) -> tuple[Tensor, ...]:
         """log p and as many of its slope and minus its curvature as asked, in closed form or by autograd."""
+        f = self.whole(f)
         if self.declares.cell_terms:
             terms = self.likelihood.cell_terms(f, self.x, noise, self.per_row, order)
             if terms is not None:

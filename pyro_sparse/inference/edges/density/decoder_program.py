@@ -44,6 +44,8 @@ class DecoderState(NamedTuple):
         What the likelihood reads of rows; redrawn where only totals speak of it.
     likelihood_parameters : tuple of Tensor
         Parameters of a likelihood that is none of the package's, as `LikelihoodParameters` orders them.
+    effects : Tensor (chain, feature, effect), float64, or None
+        Of covariates on the predictor.
     """
 
     z: Tensor
@@ -55,6 +57,7 @@ class DecoderState(NamedTuple):
     trunk: Trunk
     per_row: PerRow
     likelihood_parameters: tuple[Tensor, ...] = ()
+    effects: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +86,12 @@ class DecoderProgram:
         Of the cells' likelihood, where the state holds values for its parameters.
     edge_offset : Tensor (feature, factor) or None
         Log odds of single edges beside those of their factor.
+    design : Tensor (effect, row) or None
+        Covariates of the rows, where the state holds effects of them.
+    effect_sd : float
+        Prior standard deviation of effects.
+    unit : float
+        Model units in one of the chains', of f and of normal cells.
     candidates : int
         New values tried for each weight in a sweep.
     row_steps, whole_steps : int
@@ -102,6 +111,9 @@ class DecoderProgram:
     totals: Tensor | None = None
     likelihood_parameters: LikelihoodParameters | None = None
     edge_offset: Tensor | None = None
+    design: Tensor | None = None
+    effect_sd: float = 1.0
+    unit: float = 1.0
     candidates: int = 6  # with three, chains took four fifths of the time for twice the error (NOTEBOOK.md)
     row_steps: int = 4
     whole_steps: int = 3
@@ -112,7 +124,7 @@ class DecoderProgram:
 
     def cells_of(self, state: DecoderState) -> Cells:
         """The data, with what the state says of their rows and their likelihood."""
-        c = self.cells
+        c = self.shifted(self.cells, state)
         if self.totals is not None:
             return replace(c, per_row=state.per_row)
         return (
@@ -120,6 +132,12 @@ class DecoderProgram:
             if self.likelihood_parameters is None
             else replace(c, likelihood=self.likelihood_parameters.at(state.likelihood_parameters))
         )
+
+    def shifted(self, cells: Cells, state: DecoderState) -> Cells:
+        """The cells given what a state says of covariates."""
+        if self.design is None or state.effects is None:
+            return cells
+        return cells.shifted(state.effects.to(self.design) @ self.design)
 
     def value(self, state: DecoderState, z: Tensor | None = None) -> Tensor:
         """f of a state, (chain, feature, row), or of other factors in their place."""
@@ -148,6 +166,8 @@ class DecoderProgram:
                 log_prior.sum(-1)
                 for log_prior in self.likelihood_parameters.log_prior(state.likelihood_parameters)
             )
+        if state.effects is not None:
+            total -= 0.5 * (state.effects / self.effect_sd).square().sum((-1, -2))
         if self.curve.activation is not None:
             total -= 0.5 * sum((layer.double() ** 2).sum((-1, -2)) for layer in state.trunk)
         return total
@@ -197,7 +217,8 @@ class DecoderProgram:
         """The state with `per_row` drawn given f, if totals are all that speaks of it."""
         if self.totals is None:
             return state
-        per_row = drawn_from_totals(self.cells, f, state.noise, self.totals, state.per_row, rng)
+        cells = self.shifted(self.cells, state)
+        per_row = drawn_from_totals(cells, f, state.noise, self.totals, state.per_row, rng)
         return state._replace(per_row=per_row)
 
     def _squares(self, z: Tensor) -> Tensor:

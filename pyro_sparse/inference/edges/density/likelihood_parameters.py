@@ -242,7 +242,8 @@ def _view(
     if columns is None:
         return replace(cells, likelihood=part), f, noise
     mask = None if cells.mask is None else cells.mask[:, columns]
-    view = Cells(cells.x[:, columns], mask, cells.per_row, part)
+    offset = None if cells.offset is None else cells.offset[:, columns]
+    view = Cells(cells.x[:, columns], mask, cells.per_row, part, offset=offset)
     return view, f[:, columns], noise[:, columns]
 
 

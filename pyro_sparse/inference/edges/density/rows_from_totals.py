@@ -45,7 +45,8 @@ def drawn_from_totals(
         Where negative binomial chains stand; without exposures before they do.
     rng : numpy.random.Generator
     """
-    level = (f if cells.mask is None else f.masked_fill(cells.mask == 0, -torch.inf)).logsumexp(1)
+    whole = cells.whole(f)
+    level = (whole if cells.mask is None else whole.masked_fill(cells.mask == 0, -torch.inf)).logsumexp(1)
     level = level.nan_to_num(neginf=0.0)  # of rows of which nothing was seen
     totals = totals.expand_as(level)
     if cells.overdispersed:

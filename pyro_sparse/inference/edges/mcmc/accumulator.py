@@ -47,6 +47,9 @@ class ChainSummary(NamedTuple):
         Of slab and spike, in the sweeps kept.
     stopped_by : {"", "interrupt", "time"}
         What cut them short.
+    terms : dict of str to ndarray (chain, draw, ...)
+        What else was drawn, in model units: "noise_sd" (feature), "factor_correlation" (factor, factor),
+        "covariate_effect" (effect, feature); those that the chains have.
     """
 
     prob: Array
@@ -59,6 +62,7 @@ class ChainSummary(NamedTuple):
     weights: tuple[Array, Array]
     scales: Array
     stopped_by: str
+    terms: dict[str, Array] = {}  # of a NamedTuple, and nobody writes to it
 
     def widened(self, n_factors: int) -> ChainSummary:
         """The same with factors that the chains did not run over, without an edge, behind the others.
@@ -82,7 +86,19 @@ class ChainSummary(NamedTuple):
             weight=wide(self.weight),
             eta=wide(self.eta),
             if_permitted=wide(self.if_permitted),
+            terms={
+                name: _widened(part, more) if name == "factor_correlation" else part
+                for name, part in self.terms.items()
+            },
         )
+
+
+def _widened(correlation: Array, more: int) -> Array:
+    """Correlations with more factors that are correlated with none."""
+    k = correlation.shape[-1]
+    wide = np.pad(correlation, [(0, 0)] * (correlation.ndim - 2) + [(0, more)] * 2)
+    wide[..., range(k, k + more), range(k, k + more)] = 1.0
+    return wide
 
 
 class Tally:
@@ -100,7 +116,7 @@ class Tally:
         Whether factors have one order, so that only draws that are kept ask for their loadings.
     """
 
-    draws: Thinned[tuple[NDArray[np.bool_], NDArray[np.float32], Array]]
+    draws: Thinned[tuple[NDArray[np.bool_], NDArray[np.float32], Array, dict[str, Array]]]
     looks: Thinned[tuple[Array, Array]]
 
     def __init__(
@@ -133,7 +149,7 @@ class Tally:
             weight = np.take_along_axis(sweep.loading, turn[:, None], -1) * sign[:, None]
             edge = np.take_along_axis(sweep.edge, turn[:, None], -1)
             eta = np.take_along_axis(sweep.eta, turn, -1)
-            self.draws.add((edge, weight.astype(np.float32), eta))
+            self.draws.add((edge, weight.astype(np.float32), eta, _in_frame(run.terms(), turn, sign)))
         if self.looks.wants(done):
             self.looks.add(run.weights())
         self.done += 1
@@ -149,7 +165,8 @@ class Tally:
         ----------
         stopped_by : {"", "interrupt", "time"}
         """
-        edges, weights, etas = (np.stack(draws, 1) for draws in zip(*self.draws.chosen(), strict=True))
+        *of_edges, terms = zip(*self.draws.chosen(), strict=True)
+        edges, weights, etas = (np.stack(draws, 1) for draws in of_edges)
         looked_at, odds = (np.stack(draws, 1) for draws in zip(*self.looks.chosen(), strict=True))
         return ChainSummary(
             self.total / self.done,
@@ -162,4 +179,14 @@ class Tally:
             (looked_at, odds),
             np.array(self.scales),
             stopped_by,
+            {name: np.stack([draw[name] for draw in terms], 1) for name in terms[0]},
         )
+
+
+def _in_frame(terms: dict[str, Array], turn: NDArray[np.intp], sign: Array) -> dict[str, Array]:
+    """Terms in the frame of the pivot; only correlations are of factors."""
+    if "factor_correlation" not in terms:
+        return terms
+    cov = np.take_along_axis(terms["factor_correlation"], turn[:, None], -1)
+    cov = np.take_along_axis(cov, turn[..., None], -2) * sign[:, None] * sign[..., None]
+    return {**terms, "factor_correlation": cov}

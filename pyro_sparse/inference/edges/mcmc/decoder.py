@@ -29,6 +29,7 @@ from ..density.cells import Cells, weighted
 from ..density.decoder_program import DecoderProgram, DecoderState
 from ..density.rates import drawn_log_odds
 from ..moves.adaptation import OFTEN, Tuning
+from ..moves.covariates import moved_effects
 from ..moves.hmc import adapted
 from ..moves.layers import climbed, moved
 from ..moves.metric import information
@@ -99,6 +100,7 @@ class DecoderChains(DecoderProgram):
         edge = torch.as_tensor(rng.random(tuple(p.shape)), device=p.device) < p
         log_odds = torch.where(rates_fixed.view(-1, 1, 1), state.log_odds, self._rates(edge, state, rng))
         state = state._replace(edge=edge, noise=noise, log_odds=log_odds)
+        state = moved_effects(self, state, f, rng)
         state = self.with_rows(self._with_parameters(state, f, tuning, rng, warm), f, rng)
         if not line:
             z, accept = curve_rows(self, state, self.cells_of(state), tuning.rows, rng)
@@ -315,8 +317,9 @@ class DecoderChains(DecoderProgram):
         if self.likelihood_parameters is None:
             return state
         parameters = self.likelihood_parameters.moved(
-            state.likelihood_parameters, self.cells, f, state.noise, rng, tuning.strides, warm
-        )
+            state.likelihood_parameters, self.shifted(self.cells, state), f, state.noise, rng,
+            tuning.strides, warm,
+        )  # fmt: skip
         return state._replace(likelihood_parameters=parameters)
 
     def _rates(self, edge: Tensor, state: DecoderState, rng: np.random.Generator) -> Tensor:

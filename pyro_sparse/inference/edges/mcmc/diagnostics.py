@@ -166,7 +166,7 @@ def _held(fit: Fit) -> list[str]:
         f"The likelihood's {name} stays where the fit left it, since `priors` does not speak of it alone: "
         "the edges do not know how uncertain it is, and may be too sure. Give `priors` and `values` a "
         "quantity that depends on it only."
-        for name in parameters_of(fit.model.likelihood).held
+        for name in parameters_of(fit.model.likelihood.unadjusted).held
     ]
 
 

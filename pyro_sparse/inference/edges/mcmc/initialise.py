@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ...._utils.declared import changes, keeps
 from ...._utils.torch_state import undisturbed
+from ....likelihoods.adjusted import EFFECT_SD
 from ...table.refine import refine
 from ...training.restarts import pick
 from ..density.cells import Cells
@@ -322,6 +323,7 @@ def _linear(
         permitted, must = permitted[:, :kept], must[:, :kept]
         a, b = (np.broadcast_to(part, weight_prior.n_factors)[:kept] for part in rates["eta_prior"])
         rates = {**rates, "eta_prior": (a, b)}
+    design = array(batch.per_row["design"]) if "design" in batch.per_row else None
     chains = LinearChains(
         x=(x if batch.mask is None else x * batch.mask.cpu().numpy())[None],
         mask=None if batch.mask is None else batch.mask.cpu().numpy()[None],
@@ -334,6 +336,7 @@ def _linear(
         slab_scale=density.stand_in.slab,
         noise_prior=(likelihood.prior_shape, likelihood.prior_scale),
         intercept_sd=prior.intercept * origin.spread,
+        design=design,
         shared_noise=likelihood.shared,
         edge_offset=array(weight_prior.known) if weight_prior.informed else None,
         **rates,
@@ -343,7 +346,10 @@ def _linear(
         edge=weight != 0,
         log_odds=odds,
         noise=array(likelihood.noise_sd()[:, 0] ** 2),
-        intercept=array(model.decoder.intercept[:, 0]) - origin.centre,
+        coefficients=np.pad(
+            (array(model.decoder.intercept[:, 0]) - origin.centre)[..., None],
+            [(0, 0), (0, 0), (0, 0 if design is None else design.shape[1])],
+        ),
         cov=cov,
     )
     return chains, state
@@ -362,7 +368,7 @@ def _curved(
     kept: int | None,
     settings: dict[str, Any],
 ) -> tuple[DecoderChains, DecoderState]:
-    curve, likelihood = prior.curve(model), model.likelihood
+    curve, likelihood = prior.curve(model), model.likelihood.unadjusted
     weight_prior = cast("SpikeSlabPrior", model.prior)
     weight, cov, permitted, must = model.weights.detach(), model.factor_cov, model.permitted, model.must
     if kept is not None:  # of factors that nothing tells apart, of a linear decoder
@@ -376,7 +382,8 @@ def _curved(
         permitted, must = permitted[:, :kept], must[:, :kept]
         a, b = (np.broadcast_to(part, weight_prior.n_factors)[:kept] for part in rates["eta_prior"])
         rates = {**rates, "eta_prior": (a, b)}
-    per_row = {name: values.T[None].to(z) for name, values in batch.per_row.items()}
+    per_row = {name: values.T[None].to(z) for name, values in batch.per_row.items() if name != "design"}
+    design = batch.per_row["design"].T.to(z) if "design" in batch.per_row else None
     apart = likelihood.given_totals(made) if keeps(likelihood, "cell terms", "row totals") else None
     drawn = apart is not None
     if apart is not None:
@@ -403,6 +410,9 @@ def _curved(
         totals=(x if observed is None else x * observed).sum(1) if drawn else None,
         likelihood_parameters=parameters if parameters.drawn else None,
         edge_offset=weight_prior.known if weight_prior.informed else None,
+        design=design,
+        effect_sd=prior.intercept if normal else EFFECT_SD,
+        unit=unit,
         **rates,
         **settings,
     )
@@ -424,11 +434,21 @@ def _curved(
         trunk=trunk,
         per_row=per_row,
         likelihood_parameters=parameters.start(),
+        effects=None if design is None else _effects(model, len(design)),
     )
     if drawn:
         with torch.no_grad():
             state = chains.with_rows(state, chains.value(state), np.random.default_rng(0))
     return chains, state
+
+
+def _effects(model: SparseDecoder, n_effects: int) -> Tensor:
+    """Where effects of covariates begin, (restart, feature, effect): of normal noise beside least squares."""
+    effects = getattr(model.likelihood, "effects", None)
+    if effects is None:
+        return torch.zeros(model.n_restarts, model.n_features, n_effects, dtype=torch.float64)
+    start: Tensor = effects.detach().mT.double().clone()
+    return start
 
 
 @torch.no_grad()

@@ -156,6 +156,16 @@ class LinearRun:
         total = ((state.weight @ spread) * state.weight).sum(-1) + state.noise
         return state.weight * factor_sd / np.sqrt(total)[..., None]
 
+    def terms(self) -> dict[str, Array]:
+        """What else a state has that is reported, chain first, in model units; see `Terms`."""
+        state = self.state
+        effects = np.swapaxes(state.coefficients[..., 1:], -1, -2)
+        return {
+            "noise_sd": np.sqrt(state.noise),
+            "factor_correlation": state.cov,
+            **({} if self.kernel.design is None else {"covariate_effect": effects}),
+        }
+
     def if_permitted(self) -> Array:
         """P(edge | the rest) of what is forbidden, (chain, feature, factor)."""
         return self.kernel.if_permitted(self.state)
@@ -250,6 +260,16 @@ class CurvedRun:
         some = slice(None, None, -(-f.shape[-1] // _LOOKED_AT))
         z, f = state.z[:, some], f[..., some]
         return _array(curve_loadings(lambda z: kernel.value(state, z), z, f, noise, rng))
+
+    def terms(self) -> dict[str, Array]:
+        """What else a state has that is reported, chain first, in model units; see `Terms`."""
+        kernel, state = self.kernel, self.state
+        terms = {}
+        if kernel.cells.normal:
+            terms["noise_sd"] = _array(state.noise.sqrt()) * kernel.unit
+        if state.effects is not None:
+            terms["covariate_effect"] = _array(state.effects.mT) * kernel.unit
+        return terms
 
     def if_permitted(self) -> Array:
         """P(edge | the rest) of what is forbidden, (chain, feature, factor)."""

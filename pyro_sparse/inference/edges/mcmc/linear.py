@@ -1,14 +1,14 @@
 r"""Gibbs chains of sparse factor analysis: loadings, edges, noise, correlations, each from its conditional.
 
-.. math:: x_{ij} = c_j + w_j^\top z_i + \varepsilon_{ij}, \quad z_i \sim N(0, C), \quad
+.. math:: x_{ij} = c_j^\top d_i + w_j^\top z_i + \varepsilon_{ij}, \quad z_i \sim N(0, C), \quad
           w_{jk} \sim \eta_k\,\psi_1 + (1 - \eta_k)\,\psi_0, \quad \varepsilon_{ij} \sim N(0, \sigma_j^2)
 
-A sweep moves what the factors explain of each feature (`moves/communalities.py`) and the axes
-(`moves/axes.py`, `moves/rotations.py`), both with factors summed out, draws what the rest needs of the
-factors (`row_moments.py`: sums over rows, whose cost does not grow with their number), correlations given
-these (`moves/correlations.py`), then the loadings column by column with the edge summed out
-(`density/weight.py`: its probability is what is averaged, after Rao and Blackwell), then noise, rates,
-intercepts.
+:math:`d_i` is 1 and the covariates of the row. A sweep moves what the factors explain of each feature
+(`moves/communalities.py`) and the axes (`moves/axes.py`, `moves/rotations.py`), both with factors summed out,
+draws what the rest needs of the factors (`row_moments.py`: sums over rows, whose cost does not grow with
+their number), correlations given these (`moves/correlations.py`), then the loadings column by column with the
+edge summed out (`density/weight.py`: its probability is what is averaged, after Rao and Blackwell), then
+coefficients of :math:`d_i`, noise, rates.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class LinearState(NamedTuple):
         Of the inclusion rates.
     noise : ndarray (chain, feature)
         Variance.
-    intercept : ndarray (chain, feature)
+    coefficients : ndarray (chain, feature, coefficient)
+        The intercept, then effects of covariates.
     cov : ndarray (chain, factor, factor)
         Of the factors.
     moments : Moments, optional
@@ -65,7 +66,7 @@ class LinearState(NamedTuple):
     edge: NDArray[np.bool_]
     log_odds: Array
     noise: Array
-    intercept: Array
+    coefficients: Array
     cov: Array
     moments: Moments | None = None
 
@@ -92,6 +93,7 @@ class LinearChains:
     noise_prior : tuple of float
         Shape and scale of the inverse gamma.
     intercept_sd : float, or ndarray (feature,)
+        Of all coefficients.
     related : ndarray of bool (factor, factor)
         Factors that are correlated.
     learn_cov : bool
@@ -103,8 +105,10 @@ class LinearChains:
         One variance for all features.
     correlation_prior : LKJ
         Of C, where it is learned.
+    design : ndarray (row, effect) or None
+        Covariates.
     rows : RowMoments, optional
-        What `x` and `mask` amount to; made where it is not given.
+        What `x`, `mask` and `design` amount to; made where it is not given.
     """
 
     x: Array
@@ -122,11 +126,13 @@ class LinearChains:
     edge_offset: Array | None = None
     shared_noise: bool = False
     correlation_prior: LKJ = LKJ(1.0)
+    design: Array | None = None
     rows: RowMoments = None  # type: ignore[assignment]  # made once, not for every scale that is tried
 
     def __post_init__(self) -> None:
         if self.rows is None:
-            object.__setattr__(self, "rows", RowMoments.of(self.x, self.mask, self.permitted.shape[1]))
+            rows = RowMoments.of(self.x, self.mask, self.permitted.shape[1], self.design)
+            object.__setattr__(self, "rows", rows)
 
     def edge_log_odds(self, state: LinearState) -> Array:
         """Prior log odds of edges, (chain, feature or 1, factor)."""
@@ -145,27 +151,25 @@ class LinearChains:
             Chains whose rates stay as they are (at "all edges", while a dense start is made).
         """
         state = self._turned(self._explained(state, rng), rng)
-        moments = self.rows.draw(state.weight, state.noise, state.intercept, state.cov, rng)
+        moments = self.rows.draw(state.weight, state.noise, state.coefficients, state.cov, rng)
         if self.learn_cov:
             state = state._replace(cov=self._correlations(state.cov, moments, rng))
         weight, edge, prob = self._loadings(state, moments, rng)
         count, (cells, squares) = self.rows.count, self.rows.sums
-        left = cells - (weight * moments.total).sum(-1)  # of each feature, without its intercept
-        scale = 1 / (count / state.noise + 1 / self.intercept_sd**2)
-        intercept = scale * left / state.noise + np.sqrt(scale) * rng.standard_normal(scale.shape)
+        left = cells - (moments.total @ weight[..., None])[..., 0]  # D'(x - what the factors say)
+        coefficients, of_means = self._coefficients(left, state.noise, rng)
         explained = 2 * (weight * moments.cross).sum(-1) - self._spread(weight, moments)
-        residual = squares - explained - 2 * intercept * left + count * intercept**2
-        noise = self._noise(np.maximum(residual, 0.0), count, rng)
+        noise = self._noise(np.maximum(squares - explained + of_means, 0.0), count, rng)
         log_odds = self._rates(edge, state, rng)
         if rates_fixed is not None:
             log_odds = np.where(rates_fixed[:, None, None], state.log_odds, log_odds)
-        state = LinearState(weight, edge, log_odds, noise, intercept, state.cov, moments)
+        state = LinearState(weight, edge, log_odds, noise, coefficients, state.cov, moments)
         return self._relabelled(state, rng), prob
 
     def if_permitted(self, state: LinearState) -> Array:
         """P(edge | everything else) of edges that are not permitted, if each alone were; 0 for the others."""
         moments = _drawn(state)
-        centred = moments.centred(state.intercept)
+        centred = moments.centred(state.coefficients)
         columns = range(state.weight.shape[-1])
         likelihoods = [(k, *self._column(k, state.weight, state, moments.gram, centred)) for k in columns]
         odds = np.broadcast_to(self.edge_log_odds(state), state.weight.shape)
@@ -174,7 +178,7 @@ class LinearChains:
 
     def log_evidence(self, state: LinearState) -> Array:
         """log p(x, weights, noise, rates, C), factors and edges summed out, up to a constant, (chain,)."""
-        rows = self.rows.log_evidence(state.weight, state.noise, state.intercept, state.cov)
+        rows = self.rows.log_evidence(state.weight, state.noise, state.coefficients, state.cov)
         if self.learn_cov:
             log_det = np.linalg.slogdet(state.cov)[1]
             rows = rows + self.correlation_prior.log_density(log_det, state.cov.shape[-1])
@@ -189,6 +193,22 @@ class LinearChains:
             log_prior = np.where(state.edge, slab - np.logaddexp(0, -log_odds), -np.logaddexp(0, log_odds))
         log_prior = np.where(self.must, slab, np.where(self.permitted, log_prior, 0.0))
         return rows + log_prior.sum((-1, -2)) + log_density(state.log_odds, self.eta_prior, self.shared_eta)
+
+    @cached_property
+    def _axes(self) -> tuple[Array, Array]:
+        """Eigenvalues and eigenvectors of D'D, in whose axes coefficients are independent of each other."""
+        values, vectors = np.linalg.eigh(self.rows.gram)
+        return np.maximum(values, 0.0), vectors
+
+    def _coefficients(self, left: Array, noise: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Coefficients (chain, feature, coefficient) given D'(x - W z), and what they add to squares."""
+        values, vectors = self._axes
+        pull = (left[..., None, :] @ vectors)[..., 0, :]
+        precision = 1 / np.asarray(self.intercept_sd)[..., None] ** 2
+        scale = 1 / (values / noise[..., None] + precision)
+        in_axes = scale * pull / noise[..., None] + np.sqrt(scale) * rng.standard_normal(scale.shape)
+        of_means = (values * in_axes**2 - 2 * in_axes * pull).sum(-1)
+        return (vectors @ in_axes[..., None])[..., 0], of_means
 
     def _noise(self, squares: Array, count: Array, rng: np.random.Generator) -> Array:
         """Variances given the sums of squared residuals, (chain, feature)."""
@@ -209,7 +229,7 @@ class LinearChains:
         self, state: LinearState, moments: Moments, rng: np.random.Generator
     ) -> tuple[Array, NDArray[np.bool_], Array]:
         weight, edge, gram = state.weight.copy(), state.edge.copy(), moments.gram
-        centred = moments.centred(state.intercept)
+        centred = moments.centred(state.coefficients)
         prob, prior = np.zeros(weight.shape), self.edge_log_odds(state)
         for k in range(weight.shape[-1]):
             a, b = self._column(k, weight, state, gram, centred)
@@ -275,7 +295,7 @@ class LinearChains:
             return state
         weight, noise = moved_communalities(
             state.weight, state.noise, state.cov, self.edge_log_odds(state),
-            self.rows.summed_out(state.intercept, state.cov, state.moments), self.x.shape[1],
+            self.rows.summed_out(state.coefficients, state.cov, state.moments), self.x.shape[1],
             self.permitted, self.must, self.density, self.slab_scale, self.noise_prior, rng,
         )  # fmt: skip
         return state._replace(weight=weight, noise=noise)
@@ -290,7 +310,7 @@ class LinearChains:
         if not len(pairs):
             return state
         moments = _drawn(state)
-        gram, cross = moments.gram, moments.centred(state.intercept)
+        gram, cross = moments.gram, moments.centred(state.coefficients)
         noise = state.noise[:, rows, None]
         gram = np.broadcast_to(gram, (*state.noise.shape, *gram.shape[-2:]))[:, rows]
         a = floor_precision(np.diagonal(gram, axis1=-2, axis2=-1) * self.slab_scale**2 / noise)

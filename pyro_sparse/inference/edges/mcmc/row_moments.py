@@ -1,15 +1,16 @@
 r"""What a sweep of linear chains needs of the rows, drawn without drawing their factors.
 
-Given loadings W, noise :math:`\Psi`, intercepts c and correlations C, the factors of rows without a missing
-cell have one precision, so :math:`Z = \tilde X B + E` with :math:`\tilde X = [1, X]`, rows of E
-:math:`\sim N(0, V)`, :math:`V^{-1} = C^{-1} + W^\top \Psi^{-1} W` and
-:math:`B = [-c^\top \Psi^{-1} W V;\ \Psi^{-1} W V]`. Loadings, intercepts and noise ask for
-:math:`\tilde X^\top Z` and :math:`Z^\top Z` only. With :math:`S = \tilde X^\top \tilde X = L L^\top`
+Rows have means :math:`D c^\top`, D = [1, covariates]. Given loadings W, noise :math:`\Psi`, coefficients c
+(intercepts first) and correlations C, the factors of rows without a missing cell have one precision, so
+:math:`Z = \tilde X B + E` with :math:`\tilde X = [D, X]`, rows of E :math:`\sim N(0, V)`,
+:math:`V^{-1} = C^{-1} + W^\top \Psi^{-1} W` and :math:`B = [-c^\top \Psi^{-1} W V;\ \Psi^{-1} W V]`.
+Loadings, coefficients and noise ask for :math:`\tilde X^\top Z` and :math:`Z^\top Z` only. With
+:math:`S = \tilde X^\top \tilde X = L L^\top` and Q columns of D
 
 .. math:: \tilde X^\top Z = S B + L F, \qquad
           Z^\top Z = B^\top S B + B^\top L F + F^\top L^\top B + F^\top F + U,
 
-rows of F (G + 1, K) :math:`\sim N(0, V)` and :math:`U \sim \mathrm{Wishart}(N - G - 1, V)`: exact draws whose
+rows of F (G + Q, K) :math:`\sim N(0, V)` and :math:`U \sim \mathrm{Wishart}(N - G - Q, V)`: exact draws whose
 cost does not grow with N. The factors of rows with missing cells are drawn, by pattern of what is missing.
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -38,8 +40,8 @@ class Moments(NamedTuple):
         Z'Z over the rows in which the feature was seen.
     cross : ndarray (chain, feature, factor)
         x'Z over the same rows.
-    total : ndarray (chain, feature or 1, factor)
-        Sum of z over the same rows.
+    total : ndarray (chain, feature or 1, coefficient, factor)
+        D'Z over the same rows; of intercepts the sum of z.
     whole : ndarray (chain, factor, factor)
         Z'Z over all rows.
     rows_drawn : Moments, optional
@@ -52,16 +54,16 @@ class Moments(NamedTuple):
     whole: Array
     rows_drawn: Moments | None = None
 
-    def centred(self, intercept: Array) -> Array:
-        """(x - intercept)'Z, (chain, feature, factor)."""
-        return self.cross - intercept[..., None] * self.total
+    def centred(self, coefficients: Array) -> Array:
+        """(x - D coefficients)'Z, (chain, feature, factor)."""
+        return self.cross - (coefficients[..., None, :] @ self.total)[..., 0, :]
 
     def exchanged(self, order: NDArray[np.intp]) -> Moments:
         """The same of factors in another order (chain, factor)."""
         wide, square = order[:, None], order[:, None, None]
         gram = np.take_along_axis(np.take_along_axis(self.gram, square, -1), order[:, None, :, None], -2)
         whole = np.take_along_axis(np.take_along_axis(self.whole, wide, -1), order[..., None], -2)
-        cross, total = (np.take_along_axis(part, wide, -1) for part in (self.cross, self.total))
+        cross, total = np.take_along_axis(self.cross, wide, -1), np.take_along_axis(self.total, square, -1)
         drawn = None if self.rows_drawn is None else self.rows_drawn.exchanged(order)
         return Moments(gram, cross, total, whole, drawn)
 
@@ -74,8 +76,8 @@ class RowMoments:
     ----------
     n : int
         Rows without a missing cell.
-    square : ndarray (chain or 1, feature + 1, feature + 1)
-        Their second moments S, a column of ones first.
+    square : ndarray (chain or 1, coefficient + feature, coefficient + feature)
+        Their second moments S, those of D first.
     root : ndarray of the same shape, or None
         Its Cholesky factor L; None where there are too few such rows, or they lie in fewer dimensions: their
         factors are then drawn.
@@ -85,6 +87,8 @@ class RowMoments:
         What was seen, by pattern.
     pattern : ndarray of int (row,)
         Which one each row has.
+    known : ndarray (row, coefficient)
+        D of the rows whose factors are drawn.
     """
 
     n: int
@@ -93,9 +97,10 @@ class RowMoments:
     x: Array
     seen: Bools
     pattern: NDArray[np.intp]
+    known: Array
 
     @classmethod
-    def of(cls, x: Array, seen: Bools | None, n_factors: int) -> RowMoments:
+    def of(cls, x: Array, seen: Bools | None, n_factors: int, design: Array | None = None) -> RowMoments:
         """Of a table.
 
         Parameters
@@ -105,10 +110,14 @@ class RowMoments:
         seen : ndarray of bool (1, row, feature), or None
             None: every cell was seen.
         n_factors : int
+        design : ndarray (row, effect), optional
+            Covariates, beside the intercept.
         """
+        ones = np.ones((x.shape[1], 1))
+        known = ones if design is None else np.concatenate([ones, design], 1)
         whole = np.ones(x.shape[1], bool) if seen is None else seen[0].all(-1)
         full = x[:, whole]
-        framed = np.concatenate([np.ones((*full.shape[:2], 1)), full], -1)
+        framed = np.concatenate([np.broadcast_to(known[whole], (*full.shape[:2], known.shape[1])), full], -1)
         square = np.swapaxes(framed, -1, -2) @ framed
         root = None
         if framed.shape[1] >= framed.shape[2] + n_factors:
@@ -120,7 +129,12 @@ class RowMoments:
             n = int(whole.sum())
         observed = np.ones((int(rest.sum()), x.shape[-1]), bool) if seen is None else seen[0][rest]
         kinds, pattern = np.unique(observed, axis=0, return_inverse=True)
-        return cls(n, square, root, x[:, rest], kinds, pattern.reshape(-1))
+        return cls(n, square, root, x[:, rest], kinds, pattern.reshape(-1), known[rest])
+
+    @property
+    def n_known(self) -> int:
+        """Coefficients of each feature's mean."""
+        return self.known.shape[1]
 
     @property
     def count(self) -> Array:
@@ -130,52 +144,73 @@ class RowMoments:
 
     @property
     def sums(self) -> tuple[Array, Array]:
-        """Sums of the cells of each feature and of their squares, both (chain or 1, feature)."""
-        diagonal = np.diagonal(self.square, axis1=-2, axis2=-1)
-        return self.square[:, 0, 1:] + self.x.sum(1), diagonal[:, 1:] + (self.x**2).sum(1)
+        """D'x of each feature (chain or 1, feature, coefficient), and its sum of squares (…, feature)."""
+        q, diagonal = self.n_known, np.diagonal(self.square, axis1=-2, axis2=-1)
+        return self.square[:, q:, :q] + self._drawn_sums, diagonal[:, q:] + (self.x**2).sum(1)
+
+    @property
+    def gram(self) -> Array:
+        """D'D over the rows in which each feature was seen, (feature or 1, coefficient, coefficient)."""
+        whole = self.square[:1, : self.n_known, : self.n_known]
+        return whole if not len(self.pattern) else whole + self._drawn_gram
+
+    @cached_property
+    def _drawn_sums(self) -> Array:
+        return np.swapaxes(self.x, -1, -2) @ self.known
+
+    @cached_property
+    def _drawn_gram(self) -> Array:
+        q, observed = self.n_known, self.seen[self.pattern].T.astype(float)
+        pairs = (self.known[:, :, None] * self.known[:, None]).reshape(-1, q * q)
+        return (observed @ pairs).reshape(-1, q, q)
 
     def draw(
-        self, weight: Array, noise: Array, intercept: Array, cov: Array, rng: np.random.Generator
+        self, weight: Array, noise: Array, coefficients: Array, cov: Array, rng: np.random.Generator
     ) -> Moments:
         """Moments with factors drawn given everything else.
 
         Parameters
         ----------
         weight : ndarray (chain, feature, factor)
-        noise, intercept : ndarray (chain, feature)
+        noise : ndarray (chain, feature)
+        coefficients : ndarray (chain, feature, coefficient)
+            The intercept and effects of covariates.
         cov : ndarray (chain, factor, factor)
         rng : numpy.random.Generator
         """
         n_chains, g, k = weight.shape
+        q = self.n_known
         scaled, precision = weight / noise[..., None], np.linalg.inv(cov).astype(float)
-        framed, whole = np.zeros((n_chains, g + 1, k)), np.zeros((n_chains, k, k))
+        framed, whole = np.zeros((n_chains, q + g, k)), np.zeros((n_chains, k, k))
         if self.root is not None:
-            framed, whole = self._of_complete_rows(weight, scaled, intercept, precision, rng)
-        total, cross = framed[:, :1], framed[:, 1:]
+            framed, whole = self._of_complete_rows(weight, scaled, coefficients, precision, rng)
+        total, cross = framed[:, None, :q], framed[:, q:]
         if not len(self.pattern):
             return Moments(whole[:, None], cross, total, whole)
-        gram, all_total = np.zeros((n_chains, g, k, k)), np.zeros((n_chains, g, k))
+        gram, all_total = np.zeros((n_chains, g, k, k)), np.zeros((n_chains, g, q, k))
         all_cross, all_whole = np.zeros((n_chains, g, k)), np.zeros((n_chains, k, k))
         for start in range(0, len(self.pattern), _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
-            z = self._factors(part, weight, scaled, intercept, precision, rng)
+            z = self._factors(part, weight, scaled, coefficients, precision, rng)
             observed = self.seen[self.pattern[part]].T.astype(float)  # feature, row
             pairs = (z[..., :, None] * z[..., None, :]).reshape(*z.shape[:-1], k * k)
             gram += (observed @ pairs).reshape(n_chains, g, k, k)
-            all_total += observed @ z
+            of_known = (self.known[part][..., None] * z[..., None, :]).reshape(*z.shape[:-1], q * k)
+            all_total += (observed @ of_known).reshape(n_chains, g, q, k)
             all_cross += np.swapaxes(self.x[:, part], -1, -2) @ z
             all_whole += np.swapaxes(z, -1, -2) @ z
         drawn = Moments(gram, all_cross, all_total, all_whole)
         return Moments(whole[:, None] + gram, cross + all_cross, total + all_total, whole + all_whole, drawn)
 
     def summed_out(
-        self, intercept: Array, cov: Array, moments: Moments
+        self, coefficients: Array, cov: Array, moments: Moments
     ) -> Callable[[Array, Array], tuple[Array, Array, Array]]:
         """log p(x | weight, noise), the factors of complete rows summed out and those of others as drawn.
 
         Parameters
         ----------
-        intercept : ndarray (chain, feature)
+        coefficients : ndarray (chain, feature, coefficient)
+            The intercept and effects of covariates.
         cov : ndarray (chain, factor, factor)
         moments : Moments
 
@@ -185,11 +220,14 @@ class RowMoments:
             Of weights (chain, feature, factor) and noise (chain, feature), to the log density (chain,) up to
             a constant, and its derivatives of their shapes.
         """
-        s, c, n = self._centred(intercept), intercept, self.n
+        s, c, n = self._centred(coefficients), coefficients, self.n
         diagonal, precision = np.diagonal(s, axis1=-2, axis2=-1), np.linalg.inv(cov)
         drawn, count = moments.rows_drawn, self.count - self.n
         pull = None if drawn is None else drawn.centred(c)
-        squares = (self.x**2).sum(1) - 2 * c * self.x.sum(1) + count * c**2
+        squares = (self.x**2).sum(1)
+        if drawn is not None:
+            spread_of_means = ((c[..., None, :] @ self._drawn_gram)[..., 0, :] * c).sum(-1)
+            squares = squares - 2 * (c * self._drawn_sums).sum(-1) + spread_of_means
 
         def at(weight: Array, noise: Array) -> tuple[Array, Array, Array]:
             scaled = weight / noise[..., None]
@@ -213,24 +251,24 @@ class RowMoments:
 
         return at
 
-    def _centred(self, intercept: Array) -> Array:
-        """Second moments of the complete rows around intercepts, (chain, feature, feature)."""
-        s, c = self.square, intercept
-        moment = s[:, 1:, 1:] - c[:, :, None] * s[:, :1, 1:] - s[:, 1:, :1] * c[:, None]
-        return moment + self.n * c[:, :, None] * c[:, None]
+    def _centred(self, coefficients: Array) -> Array:
+        """Second moments of the complete rows around their means, (chain, feature, feature)."""
+        s, c, q = self.square, coefficients, self.n_known
+        across = c @ s[:, :q, q:]
+        return s[:, q:, q:] - across - np.swapaxes(across, -1, -2) + c @ s[:, :q, :q] @ np.swapaxes(c, -1, -2)
 
-    def log_evidence(self, weight: Array, noise: Array, intercept: Array, cov: Array) -> Array:
-        """log p(x | weight, noise, intercept, cov), factors summed out, up to a constant, (chain,).
+    def log_evidence(self, weight: Array, noise: Array, coefficients: Array, cov: Array) -> Array:
+        """log p(x | weight, noise, coefficients, cov), factors summed out, up to a constant, (chain,).
 
         Parameters
         ----------
-        weight, noise, intercept, cov
+        weight, noise, coefficients, cov
             As in `draw`.
         """
         scaled, precision = weight / noise[..., None], np.linalg.inv(cov).astype(float)
         log_cov, log_noise = np.linalg.slogdet(cov)[1], np.log(noise)
         inner = precision + np.swapaxes(weight, -1, -2) @ scaled
-        c, moment = intercept, self._centred(intercept)
+        c, moment = np.swapaxes(coefficients, -1, -2), self._centred(coefficients)
         pulled = np.swapaxes(scaled, -1, -2) @ moment @ scaled
         level = -0.5 * self.n * (log_noise.sum(-1) + log_cov + np.linalg.slogdet(inner)[1])
         level = level - 0.5 * (np.diagonal(moment, axis1=-2, axis2=-1) / noise).sum(-1)
@@ -244,26 +282,28 @@ class RowMoments:
         for start in range(0, len(self.pattern), _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
             pattern = self.pattern[part]
-            left = (self.x[:, part] - c[:, None]) * self.seen[pattern]
+            left = (self.x[:, part] - self.known[part] @ c) * self.seen[pattern]
             pull = left @ scaled
             explained = (pull * np.linalg.solve(inner[:, pattern], pull[..., None])[..., 0]).sum((-1, -2))
             level = level + 0.5 * (explained - (left**2 / noise[:, None]).sum((-1, -2)))
         return level
 
     def _of_complete_rows(
-        self, weight: Array, scaled: Array, intercept: Array, precision: Array, rng: np.random.Generator
+        self, weight: Array, scaled: Array, coefficients: Array, precision: Array, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        """[1, X]'Z (chain, feature + 1, factor) and Z'Z (chain, factor, factor)."""
+        """[D, X]'Z (chain, coefficient + feature, factor) and Z'Z (chain, factor, factor)."""
         assert self.root is not None
         n_chains, g, k = weight.shape
+        n_columns = self.n_known + g
         spread = np.linalg.inv(precision + np.swapaxes(weight, -1, -2) @ scaled)
         lower = np.linalg.cholesky(spread)
         of_cells = scaled @ spread
-        b = np.concatenate([-(intercept[:, None] @ of_cells), of_cells], 1)
-        f = rng.standard_normal((n_chains, g + 1, k)) @ np.swapaxes(lower, -1, -2)
+        b = np.concatenate([-(np.swapaxes(coefficients, -1, -2) @ of_cells), of_cells], 1)
+        f = rng.standard_normal((n_chains, n_columns, k)) @ np.swapaxes(lower, -1, -2)
         sb, lf = self.square @ b, self.root @ f
         bartlett = np.tril(rng.standard_normal((n_chains, k, k)), -1)
-        bartlett[:, range(k), range(k)] = np.sqrt(rng.chisquare(self.n - g - 1 - np.arange(k), (n_chains, k)))
+        freedom = self.n - n_columns - np.arange(k)
+        bartlett[:, range(k), range(k)] = np.sqrt(rng.chisquare(freedom, (n_chains, k)))
         rest = lower @ bartlett
         across = np.swapaxes(b, -1, -2) @ lf
         whole = np.swapaxes(b, -1, -2) @ sb + across + np.swapaxes(across, -1, -2)
@@ -281,7 +321,7 @@ class RowMoments:
         part: slice,
         weight: Array,
         scaled: Array,
-        intercept: Array,
+        coefficients: Array,
         precision: Array,
         rng: np.random.Generator,
     ) -> Array:
@@ -289,7 +329,8 @@ class RowMoments:
         pattern = self.pattern[part]
         lower = np.linalg.inv(np.linalg.cholesky(self._inner(weight, scaled, precision)))
         root = np.swapaxes(lower, -1, -2)
-        pull = ((self.x[:, part] - intercept[:, None]) * self.seen[pattern]) @ scaled
+        means = self.known[part] @ np.swapaxes(coefficients, -1, -2)
+        pull = ((self.x[:, part] - means) * self.seen[pattern]) @ scaled
         noise = rng.standard_normal(pull.shape)
         if len(self.seen) == 1:
             return (pull @ root[:, 0] + noise) @ lower[:, 0]

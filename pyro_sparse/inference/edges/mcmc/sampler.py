@@ -28,6 +28,7 @@ from ....findings.finding import Finding
 from ....graphs.chain_groups import ChainPool, pool_chains
 from ....graphs.selection import edge_gap
 from ....posterior.tables import to_arviz
+from ...table.covariate_effects import contrasted
 from ..density.mixture import MixtureDensity
 from ..density.requirements import lacks_for_engine
 from .accumulator import ChainSummary
@@ -305,6 +306,21 @@ def _meaning(fit: Fit, edge: str, learned: bool) -> str:
     )
 
 
+def _terms(fit: Fit, chains: ChainSummary) -> dict[str, tuple[tuple[str, ...], Array]]:
+    """What else the chains drew, in the caller's units, with its dimensions."""
+    dims = {
+        "noise_sd": ("feature",),
+        "factor_correlation": ("factor", "other_factor"),
+        "covariate_effect": ("covariate", "feature"),
+    }
+    terms = dict(chains.terms)
+    if "noise_sd" in terms:
+        terms["noise_sd"] = terms["noise_sd"] * fit.table.scale
+    if "covariate_effect" in terms:
+        terms["covariate_effect"] = contrasted(fit, terms["covariate_effect"])[1]
+    return {name: (dims[name], values) for name, values in terms.items()}
+
+
 def _pooled(fit: Fit, chains: ChainSummary, exact: bool, n_rows: int) -> ChainPool:
     """Chains by the graph they hold: weighed by evidence where it is known, else alike within reach.
 
@@ -384,6 +400,8 @@ def _packed(
     )
     idata = to_arviz(
         fit,
+        terms=_terms(fit, chains),
+        labels={} if fit.table.design is None else {"covariate": fit.table.design.contrasts()[0]},
         edge=chains.edge,
         weight=chains.weight,
         eta=chains.eta,

@@ -85,12 +85,13 @@ def _log_others(program: DecoderProgram, state: DecoderState, others: Tensor, h:
     if not len(others):
         return torch.zeros(h.shape[:2], dtype=torch.float64, device=h.device)
     f = program.curve.value(state.z, state.weight[:, others], state.trunk, state.head[:, others])
-    cells, minus = program.cells.features(others), -h * state.z[..., k]  # shift, chain, row
+    cells = program.shifted(program.cells, state).features(others)
+    minus = -h * state.z[..., k]  # shift, chain, row
     log_s = _exposure(state).log()
     if cells.overdispersed:
         log_p = cells.log_prob(f + log_s + minus.unsqueeze(2), state.noise[:, others])
         return log_p.double().sum((-1, -2))
-    x, rate = cells.x, (f + log_s).exp()
+    x, rate = cells.x, (cells.whole(f) + log_s).exp()
     if cells.mask is not None:
         x, rate = x * cells.mask, rate * cells.mask
     return (x.sum(1) * minus - rate.sum(1) * minus.exp()).double().sum(-1)

@@ -144,6 +144,8 @@ def user_density(case):
         "known",
         "turning known flat",
         "one noise",
+        "covariates",
+        "turning flat covariates missing",
     ],
 )
 @pytest.mark.slow
@@ -154,14 +156,16 @@ def test_linear_chains_leave_the_prior_alone(case):
         600,
         15,
         density=name,
-        missing=case == "missing",
+        missing="missing" in case,
         anchored="turn" not in case,
         prior=correlations,
         known="known" in case,
         alike="one" in case,
     )
-    c = 0.7 * own.rng.standard_normal((600, G))
-    x = c[:, None] + own.z @ own.weight.swapaxes(1, 2)
+    design = own.rng.standard_normal((15, 2)) if "covariates" in case else np.zeros((15, 0))
+    c = 0.7 * own.rng.standard_normal((600, G, 1 + design.shape[1]))
+    known = np.concatenate([np.ones((15, 1)), design], 1)
+    x = known @ c.swapaxes(1, 2) + own.z @ own.weight.swapaxes(1, 2)
     x = x + np.sqrt(own.noise)[:, None] * own.rng.standard_normal(x.shape)
     x = x if own.seen is None else x * own.seen
     chains = LinearChains(
@@ -180,6 +184,7 @@ def test_linear_chains_leave_the_prior_alone(case):
         own.known,
         "one" in case,
         correlations or LKJ(1.0),
+        design,
     )
     state = LinearState(own.weight, own.edge, own.log_odds, own.noise, c, own.cov)
     held = np.ones(600, dtype=bool) if case.startswith("held") else None
@@ -197,7 +202,8 @@ def test_linear_chains_leave_the_prior_alone(case):
         z=(np.diagonal(before, axis1=1, axis2=2), np.diagonal(after, axis1=1, axis2=2)),
         together=(before[:, 0, 1], after[:, 0, 1]),
         correlation=(own.cov[:, 0, 1] ** 2, state.cov[:, 0, 1] ** 2),
-        intercept=(c**2, state.intercept**2),
+        intercept=(c[..., 0] ** 2, state.coefficients[..., 0] ** 2),
+        mean=((known @ c.swapaxes(1, 2)) ** 2, (known @ state.coefficients.swapaxes(1, 2)) ** 2),
     )
     assert not state.weight[:, ~own.permitted].any() and state.edge[:, own.must].all()
     assert chains._turns.pairs.any() == ("turn" in case)
@@ -220,6 +226,10 @@ def test_linear_chains_leave_the_prior_alone(case):
         "tanh known",
         "poisson turning known",
         "tanh one noise",
+        "tanh covariates",
+        "bernoulli covariates missing",
+        "negative binomial covariates",
+        "multinomial covariates",
     ],
 )
 @pytest.mark.slow
@@ -238,8 +248,12 @@ def test_decoder_chains_leave_the_prior_alone(case):
     sd = curve.head_precision(torch.zeros(1)).numpy() ** -0.5
     head = torch.as_tensor(sd * rng.standard_normal((n, G, len(sd))))
     f = curve.value(tensor(own.z), tensor(own.weight), trunk, head).numpy()
+    design, effects = None, None
+    if "covariates" in case:
+        design, effects = rng.standard_normal((2, 12)), torch.as_tensor(0.4 * rng.standard_normal((n, G, 2)))
+        f = f + (effects @ torch.as_tensor(design)).numpy()
     likelihood, totals = ps.likelihoods.Normal(), None
-    if case == "bernoulli":
+    if case.startswith("bernoulli"):
         likelihood, x = ps.likelihoods.Bernoulli(), rng.random(f.shape) < 1 / (1 + np.exp(-f))
     elif case.startswith("poisson"):
         likelihood, x = ps.likelihoods.Poisson(size_factors=False), rng.poisson(np.exp(f))
@@ -261,15 +275,16 @@ def test_decoder_chains_leave_the_prior_alone(case):
         Cells(x, seen, {}, likelihood), curve, density,
         torch.as_tensor(own.permitted), torch.as_tensor(own.must), tensor(own.precision), RATES, False, NOISE,
         totals=totals, edge_offset=None if own.known is None else tensor(own.known), shared_noise=alike,
+        design=None if design is None else tensor(design), effect_sd=0.4,
     )  # fmt: skip
     noisy = likelihood.has_dispersion
     noise = tensor(own.noise) if noisy else torch.ones(n, G)
     state = DecoderState(
         tensor(own.z), tensor(own.weight), torch.as_tensor(own.edge), tensor(own.log_odds), head, noise,
-        trunk, {},
+        trunk, {}, effects=effects,
     )  # fmt: skip
     if totals is not None:
-        state = chains.with_rows(state, tensor(f), rng)
+        state = chains.with_rows(state, chains.value(state), rng)
     tuning = chains.tuning(state)
     tuning.centre.fill_(0.5)  # of no chain in particular: proposals must not know where a chain stands
     tuning.metric = shared(information(chains, state, rng))
@@ -287,8 +302,12 @@ def test_decoder_chains_leave_the_prior_alone(case):
         z=(own.z**2, after["z"] ** 2),
         together=(own.z.prod(-1), after["z"].prod(-1)),
         head=(head.numpy() ** 2, after["head"] ** 2),
-        value=(np.sqrt(np.abs(f)), chains.value(state).abs().sqrt().numpy()),
     )
+    now = chains.value(state)
+    if effects is not None:
+        assert_same_law(effects=(effects.numpy() ** 2, state.effects.numpy() ** 2))
+        now = now + (state.effects @ torch.as_tensor(design)).to(now)
+    assert_same_law(value=(np.sqrt(np.abs(f)), now.abs().sqrt().numpy()))
     if noisy:
         assert_same_law(noise=(np.log(own.noise), np.log(after["noise"])))
     else:
@@ -376,7 +395,7 @@ def test_evidence_of_linear_chains_is_that_of_a_multivariate_normal(missing, pri
         x, own.seen, own.permitted, own.must, density, SLAB, RATES, False, NOISE, 1.0, RELATED,
         prior is not None, correlation_prior=prior or LKJ(1.0),
     )  # fmt: skip
-    state = LinearState(own.weight, own.edge, own.log_odds, own.noise, np.full((2, G), 0.3), own.cov)
+    state = LinearState(own.weight, own.edge, own.log_odds, own.noise, np.full((2, G, 1), 0.3), own.cov)
     want = []
     for s in range(2):
         w, v = own.weight[s], own.noise[s]

@@ -11,24 +11,33 @@ from pyro_sparse.inference.edges.mcmc.row_moments import Moments, RowMoments
 N, G, K, DRAWS = 40, 5, 2, 20_000
 
 
-def problem(missing):
+DESIGN = np.random.default_rng(9).normal(size=(N, 2))
+
+
+def problem(missing, design=None):
     rng = np.random.default_rng(0)
     weight, noise = rng.normal(size=(G, K)), rng.uniform(0.5, 2, G)
-    intercept, cov = rng.normal(size=G), np.array([[1.0, 0.4], [0.4, 1.0]])
+    level, cov = rng.normal(size=(G, 1)), np.array([[1.0, 0.4], [0.4, 1.0]])
+    if design is not None:
+        level = np.concatenate([level, np.random.default_rng(8).normal(size=(G, design.shape[1]))], 1)
     z = rng.standard_normal((N, K)) @ np.linalg.cholesky(cov).T
-    x = intercept + z @ weight.T + np.sqrt(noise) * rng.standard_normal((N, G))
+    x = known(design) @ level.T + z @ weight.T + np.sqrt(noise) * rng.standard_normal((N, G))
     seen = rng.random((N, G)) < 0.9 if missing else None
-    return (x if seen is None else x * seen), seen, weight, noise, intercept, cov
+    return (x if seen is None else x * seen), seen, weight, noise, level, cov
 
 
-def drawn(x, seen, weight, noise, intercept, cov, seed=1, rows=None):
+def known(design):
+    return np.ones((N, 1)) if design is None else np.concatenate([np.ones((N, 1)), design], 1)
+
+
+def drawn(x, seen, weight, noise, level, cov, seed=1, rows=None, design=None):
     """Moments of many chains in one state."""
-    rows = rows or RowMoments.of(x[None], None if seen is None else seen[None], K)
-    state = (np.broadcast_to(part, (DRAWS, *part.shape)) for part in (weight, noise, intercept, cov))
+    rows = rows or RowMoments.of(x[None], None if seen is None else seen[None], K, design)
+    state = (np.broadcast_to(part, (DRAWS, *part.shape)) for part in (weight, noise, level, cov))
     return rows.draw(*state, np.random.default_rng(seed))
 
 
-def by_rows(x, seen, weight, noise, intercept, cov):
+def by_rows(x, seen, weight, noise, level, cov, design=None):
     """The same by drawing every row's factors."""
     rng, observed = np.random.default_rng(2), np.ones((N, G), bool) if seen is None else seen
     z = np.empty((DRAWS, N, K))
@@ -36,10 +45,10 @@ def by_rows(x, seen, weight, noise, intercept, cov):
         at = observed[i]
         scaled = weight[at] / noise[at, None]
         spread = np.linalg.inv(np.linalg.inv(cov) + weight[at].T @ scaled)
-        mean = spread @ scaled.T @ (x[i, at] - intercept[at])
+        mean = spread @ scaled.T @ (x[i, at] - (known(design)[i] @ level.T)[at])
         z[:, i] = mean + rng.standard_normal((DRAWS, K)) @ np.linalg.cholesky(spread).T
     gram = np.einsum("dnk,dnl,ng->dgkl", z, z, observed.astype(float))
-    total = np.einsum("dnk,ng->dgk", z, observed.astype(float))
+    total = np.einsum("dnk,ng,nq->dgqk", z, observed.astype(float), known(design))
     return Moments(gram, np.einsum("dnk,ng->dgk", z, x), total, z.swapaxes(1, 2) @ z)
 
 
@@ -52,10 +61,11 @@ def assert_same_distribution(one, other):
         np.testing.assert_allclose(np.cov(a.T), np.cov(b.T), atol=0.06 * np.cov(b.T).max(), err_msg=name)
 
 
+@pytest.mark.parametrize("design", [None, DESIGN], ids=["plain", "covariates"])
 @pytest.mark.parametrize("missing", [False, True])
-def test_they_are_those_of_factors_drawn_row_by_row(missing):
-    given = problem(missing)
-    assert_same_distribution(drawn(*given), by_rows(*given))
+def test_they_are_those_of_factors_drawn_row_by_row(missing, design):
+    given = problem(missing, design)
+    assert_same_distribution(drawn(*given, design=design), by_rows(*given, design=design))
 
 
 def test_few_rows_have_their_factors_drawn():
@@ -67,33 +77,38 @@ def test_few_rows_have_their_factors_drawn():
     twice = RowMoments.of(np.repeat(x[None], 2, -1), None, K)  # columns that depend on one another
     assert twice.root is None and (twice.count == N).all()
     explicit = RowMoments(
-        0, np.zeros((1, G + 1, G + 1)), None, x[None], np.ones((1, G), bool), np.zeros(N, dtype=np.intp)
-    )
+        0, np.zeros((1, G + 1, G + 1)), None, x[None], np.ones((1, G), bool), np.zeros(N, dtype=np.intp),
+        np.ones((N, 1)),
+    )  # fmt: skip
     assert_same_distribution(drawn(x, seen, *state), drawn(x, seen, *state, seed=3, rows=explicit))
 
 
 def test_sums_and_counts_are_those_of_the_cells():
     x, seen, *_ = problem(True)
-    rows = RowMoments.of(x[None], seen[None], K)
+    rows = RowMoments.of(x[None], seen[None], K, DESIGN)
     assert 0 < rows.n < N and len(rows.seen) < N - rows.n + 1
     np.testing.assert_allclose(rows.count[0], seen.sum(0))
-    np.testing.assert_allclose(rows.sums[0][0], x.sum(0))
+    np.testing.assert_allclose(rows.sums[0][0], x.T @ known(DESIGN))
+    of_each = [known(DESIGN)[at].T @ known(DESIGN)[at] for at in seen.T]
+    np.testing.assert_allclose(rows.gram, of_each)
     np.testing.assert_allclose(rows.sums[1][0], (x**2).sum(0))
 
 
+@pytest.mark.parametrize("design", [None, DESIGN], ids=["plain", "covariates"])
 @pytest.mark.parametrize("missing", [False, True])
-def test_evidence_is_that_of_a_normal_distribution(missing):
-    x, seen, weight, noise, intercept, cov = problem(missing)
-    rows, levels = RowMoments.of(x[None], None if seen is None else seen[None], K), []
+def test_evidence_is_that_of_a_normal_distribution(missing, design):
+    x, seen, weight, noise, level, cov = problem(missing, design)
+    rows, levels = RowMoments.of(x[None], None if seen is None else seen[None], K, design), []
     for shift in (0.0, 0.3):
-        w = weight + shift
+        w, c = weight + shift, level + shift
+        mean = known(design) @ c.T
         observed = np.ones((N, G), bool) if seen is None else seen
         whole = w @ cov @ w.T + np.diag(noise)
         want = sum(
-            stats.multivariate_normal(intercept[at], whole[np.ix_(at, at)]).logpdf(x[i, at])
+            stats.multivariate_normal(mean[i, at], whole[np.ix_(at, at)]).logpdf(x[i, at])
             for i, at in enumerate(observed)
         )
-        levels.append((rows.log_evidence(w[None], noise[None], intercept[None], cov[None])[0], want))
+        levels.append((rows.log_evidence(w[None], noise[None], c[None], cov[None])[0], want))
     (a, wanted_a), (b, wanted_b) = levels
     assert a - b == pytest.approx(wanted_a - wanted_b, rel=1e-9)
 

@@ -26,7 +26,7 @@ def joint(n, laplace, ratio, holes, seed=0):
     seen = np.ones((1, ROWS, G), bool)
     seen[0, :holes, 0] = False
     rows = RowMoments.of(x * seen, seen, K)
-    cov, centre = np.tile(COV, (n, 1, 1)), np.zeros((n, G))
+    cov, centre = np.tile(COV, (n, 1, 1)), np.zeros((n, G, 1))
     moments = rows.draw(weight, noise, centre, cov, rng)
     return weight, noise, cov, rows.summed_out(centre, cov, moments), rng
 
@@ -93,12 +93,14 @@ def test_the_likelihood_is_that_of_its_rows_and_its_slopes_are_derivatives(holes
 def test_without_holes_factors_are_summed_out_exactly():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1, ROWS, G))
-    rows, cov, centre = RowMoments.of(x, None, K), COV[None], rng.normal(size=(1, G))
+    design, centre = rng.normal(size=(ROWS, 1)), rng.normal(size=(1, G, 2))
+    rows, cov = RowMoments.of(x, None, K, design), COV[None]
+    means = centre[0, :, 0] + design @ centre[0, :, 1:].T
     weight, noise = rng.normal(size=(1, G, K)), rng.uniform(0.5, 2.0, (1, G))
     at = rows.summed_out(centre, cov, rows.draw(weight, noise, centre, cov, rng))
     other = weight + 0.3, noise * 1.5
     want = [
-        stats.multivariate_normal.logpdf(x[0], centre[0], w[0] @ COV @ w[0].T + np.diag(v[0])).sum()
+        stats.multivariate_normal.logpdf(x[0] - means, cov=w[0] @ COV @ w[0].T + np.diag(v[0])).sum()
         for w, v in ((weight, noise), other)
     ]
     got = at(*other)[0] - at(weight, noise)[0]

@@ -1,0 +1,420 @@
+r"""Covariates and groups of rows as a design matrix, whose effects on features are no business of factors.
+
+.. math:: E[x_{ij}] = g\big(f_j(z_i) + d_i^\top \beta_j\big), \qquad
+          d_i = T^\top (c_i - \bar c), \quad D^\top D = n I, \quad D^\top 1 = 0
+
+:math:`c_i` has a column for each number and one for each level of a category. T makes the columns of D
+orthogonal and of mean square 1 over the rows of the fit, so that effects are drawn without a care for the
+units of the covariates or for how they depend on each other, and intercepts are those of an average row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+import pandas as pd
+
+from .columns import as_frame, check_order, row_names
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .._utils.types import TableLike
+
+__all__ = ["ARRAYS", "ROLES", "Design", "Term", "design_of", "least_squares", "rows_of", "taken_out"]
+
+ARRAYS = ("centre", "basis")  # of a `Design`, in a file
+ROLES = ("covariates", "groups")  # arguments of `fit`; groups are categories whatever they hold
+_SAME = 1e-8  # of a column's standard deviation: what the others leave of a combination of them
+_LEFT = 10  # rows, at least, beside those that effects could fit exactly
+
+
+class Term(NamedTuple):
+    """A covariate.
+
+    Attributes
+    ----------
+    name : str
+    role : {"covariates", "groups"}
+        The argument that it came by.
+    levels : tuple of str
+        Of a category; empty for a number.
+    """
+
+    name: str
+    role: str
+    levels: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Columns before they are made orthogonal."""
+        return len(self.levels) or 1
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """How covariates become the columns of a design matrix.
+
+    Attributes
+    ----------
+    terms : tuple of Term
+    centre : ndarray (column,)
+        Means of the columns of all terms, over the rows of the fit.
+    basis : ndarray (column, effect)
+        T.
+    n_rows : int
+        Of the fit.
+    taken : tuple of str
+        Names of terms that were columns of the table itself.
+    """
+
+    terms: tuple[Term, ...]
+    centre: NDArray[np.float64]
+    basis: NDArray[np.float64]
+    n_rows: int
+    taken: tuple[str, ...] = ()
+
+    @property
+    def n_effects(self) -> int:
+        """Columns of the design matrix."""
+        return self.basis.shape[1]
+
+    @property
+    def freedom(self) -> float:
+        """Share of the rows' degrees of freedom that effects leave."""
+        return 1 - self.n_effects / self.n_rows
+
+    def rows(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The design matrix (row, effect) of coded rows (row, column); NaN stands for the average."""
+        return np.nan_to_num(columns - self.centre) @ self.basis
+
+    def contrasts(self) -> tuple[list[str], NDArray[np.float64]]:
+        """What effects are reported of, and the design of each, (contrast, effect).
+
+        Of a number its unit, of a category each level against the average row, all else equal.
+        """
+        names, rows, at = [], [], 0
+        for term in self.terms:
+            here = slice(at, at + term.width)
+            if term.levels:
+                names += [f"{term.name} = {level}" for level in term.levels]
+                rows.append((np.eye(term.width) - self.centre[here]) @ self.basis[here])
+            else:
+                names.append(term.name)
+                rows.append(self.basis[here])
+            at += term.width
+        return names, np.concatenate(rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What a file keeps beside `centre` and `basis`, of what JSON knows."""
+        terms = [[term.name, term.role, list(term.levels)] for term in self.terms]
+        return {"terms": terms, "n_rows": self.n_rows, "taken": list(self.taken)}
+
+    @classmethod
+    def of_dict(
+        cls, about: Mapping[str, Any], centre: NDArray[np.float64], basis: NDArray[np.float64]
+    ) -> Design:
+        """From `as_dict`.
+
+        Parameters
+        ----------
+        about : mapping
+        centre, basis : ndarray
+            As the attributes.
+        """
+        terms = tuple(Term(name, role, tuple(levels)) for name, role, levels in about["terms"])
+        return cls(terms, centre, basis, int(about["n_rows"]), tuple(about["taken"]))
+
+
+# ---- what the caller gave ----------------------------------------------------------------------------------
+def taken_out(
+    data: TableLike, given: Mapping[str, Any], taken: Iterable[str] = ()
+) -> tuple[TableLike, dict[str, Any], tuple[str, ...]]:
+    """The table without covariates that are columns of its own, and all covariates by role.
+
+    Parameters
+    ----------
+    data : array_like (row, feature), DataFrame or AnnData
+        Of an AnnData names are those of `obs`.
+    given : mapping of str to any
+        By role: names of columns, or values.
+    taken : iterable of str
+        Columns that the fit took out of its own table: they are looked for where nothing is given.
+
+    Returns
+    -------
+    data : the same without these columns
+    given : dict
+    taken : tuple of str
+        What was taken out.
+
+    Raises
+    ------
+    ValueError
+        No column has that name.
+    TypeError
+        Names, and the table has none.
+    """
+    data = as_frame(data)
+    here = {role: values for role, values in given.items() if values is not None}
+    names = {role: _names(values) for role, values in here.items()}
+    frame = data if isinstance(data, pd.DataFrame) else getattr(data, "obs", None)
+    gone: list[str] = []
+    for role, wanted in names.items():
+        if wanted is None:
+            continue
+        if frame is None:
+            raise TypeError(
+                f"{role}: got the name {wanted[0]!r}, and X has no names of columns; give the values "
+                "themselves, one for each row"
+            )
+        for name in wanted:
+            if name not in frame.columns:
+                raise ValueError(
+                    f"{role}: X has no column {name!r}; it has {', '.join(map(str, frame.columns[:8]))}"
+                    + (" …" if frame.shape[1] > 8 else "")
+                )
+        here[role] = frame[list(wanted)]
+        gone += wanted
+    left = [name for name in taken if name not in gone and frame is not None and name in frame.columns]
+    for name in left:
+        here[name] = cast(pd.DataFrame, frame)[name]
+    gone += left
+    if isinstance(data, pd.DataFrame) and gone:
+        data = data.drop(columns=list(dict.fromkeys(gone)))
+    return data, here, tuple(dict.fromkeys(gone))
+
+
+def _names(values: Any) -> list[str] | None:
+    """Names of columns, if that is what was given: a string, or a list of strings that are few."""
+    if isinstance(values, str):
+        return [values]
+    short = isinstance(values, list | tuple) and 0 < len(values) < 10
+    return list(values) if short and all(isinstance(value, str) for value in values) else None
+
+
+def design_of(
+    given: Mapping[str, Any], n_rows: int, samples: list[str] | None, taken: tuple[str, ...] = ()
+) -> tuple[Design, NDArray[np.float64]]:
+    """How the covariates of a fit are coded, and its design matrix (row, effect).
+
+    Parameters
+    ----------
+    given : mapping of str to DataFrame, Series, mapping or array
+        Values by role.
+    n_rows : int
+    samples : list of str or None
+        Names of the table's rows.
+    taken : tuple of str
+        From `taken_out`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Not one value for each row; a missing one; a column that is constant or a combination of the others;
+        a group of one row; more effects than rows can bear.
+    """
+    terms: list[Term] = []
+    columns: list[NDArray[np.float64]] = []
+    for role, values in given.items():
+        for name, column in _series(role, values, n_rows, samples):
+            if name in [term.name for term in terms]:
+                raise ValueError(f"{role}: {name!r} is there twice; give it once")
+            term = _term(name, role, column)
+            terms.append(term)
+            columns.append(_coded(term, column))
+    raw = np.concatenate(columns, 1)
+    centre = raw.mean(0)
+    orthogonal = _orthogonal(terms, raw - centre)
+    if (most := n_rows - 1 - _LEFT) < orthogonal.shape[1]:
+        raise ValueError(
+            f"covariates, groups: have {orthogonal.shape[1]} effects for {n_rows} rows, wanted at most "
+            f"{max(most, 0)}; join groups, or leave some out"
+        )
+    scale = raw.std(0)
+    basis = np.linalg.pinv((raw - centre) / scale) @ orthogonal / scale[:, None]
+    design = Design(tuple(terms), centre, basis, n_rows, taken)
+    return design, design.rows(raw)
+
+
+def rows_of(
+    design: Design, given: Mapping[str, Any], n_rows: int, samples: list[str] | None
+) -> NDArray[np.float64]:
+    """The design matrix (row, effect) of new rows.
+
+    Parameters
+    ----------
+    design : Design
+        Of the fit.
+    given : mapping of str to any
+        Values by role, or by the name of a term. A missing value stands for the average row of the fit.
+    n_rows : int
+    samples : list of str or None
+
+    Raises
+    ------
+    TypeError, ValueError
+        Not one value for each row; a covariate that is not there, or one that the fit does not know; a level
+        that it has not seen.
+    """
+    by_name = {
+        name: (role, column)
+        for role, values in given.items()
+        for name, column in _series(role, values, n_rows, samples)
+    }
+    known = {term.name for term in design.terms}
+    if strange := [name for name in by_name if name not in known]:
+        raise ValueError(
+            f"{by_name[strange[0]][0]}: {strange[0]!r} is none of the fit's; it has "
+            f"{', '.join(map(repr, sorted(known)))}"
+        )
+    columns = []
+    for term in design.terms:
+        if term.name not in by_name:
+            raise ValueError(
+                f"{term.role}: {term.name!r} is not there, and the fit was given its rows'; give those of "
+                "these rows (NaN stands for the average row)"
+            )
+        columns.append(_coded(term, by_name[term.name][1]))
+    return design.rows(np.concatenate(columns, 1))
+
+
+def least_squares(cells: NDArray[np.float64], design: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Effects (effect, feature) on columns, by least squares of the cells that were seen.
+
+    Parameters
+    ----------
+    cells : ndarray (row, feature)
+        NaN where missing.
+    design : ndarray (row, effect)
+    """
+    framed = np.concatenate([np.ones((len(design), 1)), design], 1)
+    seen = ~np.isnan(cells)
+    patterns, number = np.unique(seen.T, axis=0, return_inverse=True)
+    effects = np.zeros((design.shape[1], cells.shape[1]))
+    for i, pattern in enumerate(patterns):
+        at = number.reshape(-1) == i
+        effects[:, at] = np.linalg.lstsq(framed[pattern], cells[pattern][:, at], rcond=None)[0][1:]
+    return effects
+
+
+# ---- coding ------------------------------------------------------------------------------------------------
+def _series(role: str, values: Any, n_rows: int, samples: list[str] | None) -> list[tuple[str, pd.Series]]:
+    """Named columns of an argument."""
+    check_order(role, row_names(values), samples)
+    alone = role.removesuffix("s")
+    values = as_frame(values)
+    if isinstance(values, Mapping):
+        values = pd.DataFrame({str(name): pd.Series(np.asarray(v)) for name, v in values.items()})
+    if isinstance(values, pd.Series):
+        values = values.to_frame(alone if values.name is None else str(values.name))
+    if not isinstance(values, pd.DataFrame):
+        array = np.asarray(values)
+        if array.ndim == 1:
+            values = pd.DataFrame({alone: array})
+        elif array.ndim == 2:
+            names = [alone] if array.shape[1] == 1 else [f"{alone} {j + 1}" for j in range(array.shape[1])]
+            values = pd.DataFrame(array, columns=names)
+        else:
+            raise ValueError(f"{role}: has shape {array.shape}, wanted one value for each row, or a table")
+    if len(values) != n_rows:
+        raise ValueError(f"{role}: has {len(values)} rows, and X has {n_rows}; give one value for each row")
+    if not values.shape[1]:
+        raise ValueError(f"{role}: has no columns; give some, or leave it out")
+    return [(str(name), values.iloc[:, j]) for j, name in enumerate(values.columns)]
+
+
+def _term(name: str, role: str, column: pd.Series) -> Term:
+    """What a covariate is: a number, or a category with the levels that are there."""
+    missing = column.isna().to_numpy()
+    if missing.any():
+        raise ValueError(
+            f"{role}: {name!r} is missing in row {int(missing.argmax())}; a fit wants it of every row: leave "
+            "such rows out, or give them a value or a level of their own"
+        )
+    kind = column.dtype
+    if pd.api.types.is_datetime64_any_dtype(kind) or pd.api.types.is_complex_dtype(kind):
+        raise TypeError(f"{role}: {name!r} holds {kind}, wanted numbers or categories; make it one of them")
+    numbers = pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind)
+    if role == "covariates" and numbers:
+        values = column.to_numpy(dtype=float)
+        if not np.isfinite(values).all():
+            i = int((~np.isfinite(values)).argmax())
+            raise ValueError(f"{role}: {name!r} is {values[i]:g} in row {i}, wanted finite numbers")
+        if np.ptp(values) <= _SAME * max(np.abs(values).max(), 1e-300):
+            raise ValueError(f"{role}: {name!r} is {values[0]:g} in every row; leave it out")
+        return Term(name, role)
+    words = _words(column)
+    counts = words.value_counts()
+    ordered = sorted(counts.index)
+    if isinstance(kind, pd.CategoricalDtype):
+        ordered = [str(level) for level in kind.categories]
+    levels = tuple(level for level in ordered if counts.get(level, 0))
+    if len(levels) < 2:
+        raise ValueError(f"{role}: {name!r} is {levels[0]!r} in every row; leave it out")
+    if single := [level for level in levels if counts[level] == 1]:
+        row = int((words == single[0]).to_numpy().argmax())
+        more = f" (and {len(single) - 1} more like it)" if len(single) > 1 else ""
+        raise ValueError(
+            f"{role}: {name!r} has one row with the level {single[0]!r}, row {row}{more}; an effect of its "
+            "own would fit that row exactly: join it with another level, or leave the row out"
+        )
+    return Term(name, role, levels)
+
+
+def _words(column: pd.Series) -> pd.Series:
+    """Levels as text; whole numbers without a point, so that 1 and 1.0 are one level."""
+
+    def word(value: object) -> object:
+        whole = isinstance(value, float | np.floating) and float(value).is_integer()
+        return str(int(value)) if whole else str(value)  # type: ignore[call-overload]
+
+    return column.astype(object).map(word, na_action="ignore")
+
+
+def _coded(term: Term, column: pd.Series) -> NDArray[np.float64]:
+    """A number, or a column of 0 and 1 for each level; NaN where missing: (row, column)."""
+    if not term.levels:
+        try:
+            return column.to_numpy(dtype=float, na_value=np.nan)[:, None]
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"{term.role}: {term.name!r} was numbers in the fit, and here it is not ({error})"
+            ) from error
+    words = _words(column)
+    strange = words.notna() & ~words.isin(term.levels)
+    if strange.any():
+        row = int(strange.to_numpy().argmax())
+        known = ", ".join(map(repr, term.levels[:6])) + (" …" if len(term.levels) > 6 else "")
+        raise ValueError(
+            f"{term.role}: {term.name!r} is {words.iloc[row]!r} in row {row}, a level that the fit has not "
+            f"seen ({known}); NaN stands for the average row, and effects of a new level want a new fit"
+        )
+    coded = np.stack([(words == level).to_numpy(dtype=float) for level in term.levels], 1)
+    coded[words.isna().to_numpy()] = np.nan
+    return coded
+
+
+def _orthogonal(terms: list[Term], centred: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Orthogonal columns of mean square 1 that span all terms (row, effect), one term after the other."""
+    n = len(centred)
+    basis, at = np.zeros((n, 0)), 0
+    for i, term in enumerate(terms):
+        columns = centred[:, at : at + term.width]
+        at += term.width
+        columns = columns / columns.std(0)
+        left = columns - basis @ (basis.T @ columns) / n
+        left = left - basis @ (basis.T @ left) / n  # again, for what rounding left
+        u, s, _ = np.linalg.svd(left, full_matrices=False)
+        rank, wanted = int((s > _SAME * np.sqrt(n)).sum()), max(len(term.levels) - 1, 1)
+        if rank < wanted:
+            others = " and ".join(repr(other.name) for other in terms[:i]) or "the others"
+            raise ValueError(
+                f"{term.role}: {term.name!r} follows from {others}, in all rows or at one of its levels; "
+                "leave it out, or join levels"
+            )
+        basis = np.concatenate([basis, np.sqrt(n) * u[:, :wanted]], 1)
+    return basis
