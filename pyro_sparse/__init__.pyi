@@ -25,6 +25,7 @@ from .estimators.tasks import MultiTaskSparseRegressor, SparseTaskSVM
 from .inference import fit, fit_restart, load, merge
 from .inference.program.check import check
 from .pages.of_table import report
+from .posterior.covariates import covariate_effects
 from .posterior.draws import graph_draws
 from .posterior.salience import salient_edges
 from .posterior.tables import edge_prob, summary
@@ -42,6 +43,7 @@ __all__ = [
     "check",
     "check_table",
     "correlation",
+    "covariate_effects",
     "datasets",
     "distributions",
     "edge_prob",

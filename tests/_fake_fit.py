@@ -7,6 +7,7 @@ noise; the last one has lost a factor and is far worse, and one edge is disputed
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ class FakeFit:
     settings: dict[str, Any]
     findings: list[Finding] = field(default_factory=list)
     model: Any = None
-    table: Any = None
+    table: Any = field(default_factory=lambda: SimpleNamespace(design=None, x=[0]))
 
     @property
     def warnings(self) -> list[str]:

@@ -163,6 +163,20 @@ def fit(
             help="Column with each row's exposure (time, area, depth), to which its counts are in proportion."
         ),
     ] = None,
+    covariates: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Columns with numbers or categories (age, sex) whose effects on the features are none of "
+            "the factors', separated by commas."
+        ),
+    ] = None,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Columns that say which rows belong together (batch, school, person): factors are those "
+            "within groups."
+        ),
+    ] = None,
     decoder: Annotated[
         Decoder, typer.Option(help="Curved (mlp) or straight (linear) dependence.")
     ] = Decoder.mlp,
@@ -207,7 +221,7 @@ def fit(
 
       pyro-sparse fit cells.h5ad -k 20 -l negative_binomial --out cells
 
-      pyro-sparse fit survey.csv -k 4 -l "q*=ordinal" -l "*=auto"
+      pyro-sparse fit survey.csv -k 4 -l "q*=ordinal" -l "*=auto" --covariates "age,sex" --groups school
 
       torchrun --nproc-per-node 2 -m pyro_sparse fit cells.h5ad -k 20 --out cells
     """
@@ -216,6 +230,7 @@ def fit(
     recipe = Recipe(
         str(table), factors, likelihood_of(likelihood), str(decoder), _split(columns), _split(drop), index,
         restarts, steps, seed, device, depth, {} if exposure is None else {"exposure": exposure},
+        _split(covariates), _split(groups),
     )  # fmt: skip
     recipe.check_edge(str(edge))
     frame = recipe.frame()

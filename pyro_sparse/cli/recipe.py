@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import filelock
 import typer
 
+from ..data.design import ROLES
 from .printing import jsonable, print_edges, print_json, say
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Recipe:
     device: str = "cpu"
     depth: bool | None = None
     per_row: dict[str, str] = field(default_factory=dict)  # columns that are no features, by what they are
+    covariates: list[str] | None = None
+    groups: list[str] | None = None
 
     @classmethod
     def of_parts(cls, paths: list[Path], table: Path | None = None) -> Recipe:
@@ -100,7 +103,8 @@ class Recipe:
         from ..data.files import read_table
 
         columns = None if self.columns is None else [*self.columns, *self.per_row.values()]
-        frame = read_table(self.table, columns=columns, drop=self.drop, index=self.index)
+        beside = list(dict.fromkeys(self.taken))
+        frame = read_table(self.table, columns=columns, drop=self.drop, index=self.index, beside=beside)
         for name, column in self.per_row.items():
             if column not in frame.columns:
                 raise ValueError(
@@ -109,6 +113,11 @@ class Recipe:
                     + (" …" if frame.shape[1] > 8 else "")
                 )
         return frame
+
+    @property
+    def taken(self) -> list[str]:
+        """Columns that the fit takes out of the table: covariates and groups."""
+        return [*(self.covariates or []), *(self.groups or [])]
 
     def check_edge(self, edge: str) -> None:
         """Complain of what an edge is to mean, where it cannot be asked, before anything is trained."""
@@ -130,7 +139,7 @@ class Recipe:
         """The model, and what else `pyro_sparse.fit` is to be given beside `features`."""
         import pyro_sparse as ps
 
-        n_features = self.features(frame).shape[1]
+        n_features = self.features(frame).shape[1] - len(self.taken)
         if n_features < 2:
             raise ValueError(f"TABLE: has {n_features} column(s); want at least 2 that may share a factor")
         model = ps.models.SparseDecoder(
@@ -140,6 +149,7 @@ class Recipe:
             decoder=self.decoder,
         )
         settings: dict[str, Any] = {"restarts": self.restarts, "seed": self.seed, "device": self.device}
+        settings |= {name: values for name in ROLES if (values := getattr(self, name))}
         if self.steps is not None:
             settings["steps"] = self.steps
         return model, {**settings, **self.of_rows(frame)}
@@ -321,7 +331,7 @@ def _begin(
     torch.set_num_threads(threads)
     model_and_settings = recipe.call(frame)
     if not quiet:
-        features = recipe.features(frame)
+        features = recipe.features(frame).drop(columns=recipe.taken)
         missing = int(features.isna().sum().sum())
         say(f"{features.shape[0]} rows, {features.shape[1]} features, {missing} missing cells")
     return model_and_settings
@@ -379,7 +389,7 @@ def finish(
         print_json(
             {
                 "rows": frame.shape[0],
-                "features": frame.shape[1],
+                "features": len(result.feature_names),
                 "factors": result.weights.shape[2],
                 "active_factors": int(kept["factor"].nunique()),
                 "edges": len(kept),

@@ -24,7 +24,18 @@ if TYPE_CHECKING:
 
     from .._utils.types import TableLike
 
-__all__ = ["ARRAYS", "ROLES", "Design", "Term", "design_of", "least_squares", "rows_of", "taken_out"]
+__all__ = [
+    "ARRAYS",
+    "ROLES",
+    "Design",
+    "Term",
+    "design_of",
+    "features_of",
+    "least_squares",
+    "names_of",
+    "rows_of",
+    "taken_out",
+]
 
 ARRAYS = ("centre", "basis")  # of a `Design`, in a file
 ROLES = ("covariates", "groups")  # arguments of `fit`; groups are categories whatever they hold
@@ -160,7 +171,7 @@ def taken_out(
     """
     data = as_frame(data)
     here = {role: values for role, values in given.items() if values is not None}
-    names = {role: _names(values) for role, values in here.items()}
+    names = {role: names_of(values) for role, values in here.items()}
     frame = data if isinstance(data, pd.DataFrame) else getattr(data, "obs", None)
     gone: list[str] = []
     for role, wanted in names.items():
@@ -188,8 +199,25 @@ def taken_out(
     return data, here, tuple(dict.fromkeys(gone))
 
 
-def _names(values: Any) -> list[str] | None:
-    """Names of columns, if that is what was given: a string, or a list of strings that are few."""
+def features_of(data: TableLike, design: Design | None) -> TableLike:
+    """A table without the columns that the fit took for covariates.
+
+    Parameters
+    ----------
+    data : array_like (row, feature), DataFrame or AnnData
+    design : Design or None
+        Of the fit.
+    """
+    return data if design is None else taken_out(data, {}, design.taken)[0]
+
+
+def names_of(values: Any) -> list[str] | None:
+    """Names of columns, if that is what was given: a string, or a list of less than ten strings.
+
+    Parameters
+    ----------
+    values : any
+    """
     if isinstance(values, str):
         return [values]
     short = isinstance(values, list | tuple) and 0 < len(values) < 10

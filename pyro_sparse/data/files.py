@@ -60,6 +60,7 @@ def read_table(
     columns: Sequence[str] | None = None,
     drop: Sequence[str] | None = None,
     index: str | None = None,
+    beside: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Read a table of measurements.
 
@@ -77,11 +78,14 @@ def read_table(
     index : str, optional
         The column with row names. By default a first column without a name, or without a place in the header,
         as pandas and R write it.
+    beside : sequence of str
+        Columns that are no features and may hold anything (batches, sites); of an AnnData those of `obs`.
 
     Returns
     -------
     DataFrame (row, feature)
-        Numeric columns; an empty cell is NaN, True is 1 and False 0.
+        Numeric columns; an empty cell is NaN, True is 1 and False 0. Those of `beside` stand at the end, as
+        they are.
 
     Raises
     ------
@@ -110,12 +114,16 @@ def read_table(
     names = [str(name) for name in frame.columns]
     _refuse_repeats(names, path)
     frame.columns = pd.Index(names)
+    if kind == ".h5ad" and beside:
+        frame = frame.join(_observations(path, beside))
     if index is not None:
         frame = frame.set_index(_match([index], names, "index")[0])
     elif kind in _SEPARATORS and names and names[0] == "":
         frame = frame.set_index("")
     names = list(frame.columns)
     frame.index.name = None
+    others = frame[[_match([name], names, "covariates, groups")[0] for name in beside]]
+    names = [name for name in names if name not in set(beside)]
     kept = names if columns is None else _match(columns, names, "columns")
     dropped = [] if drop is None else _match(drop, names, "drop")
     frame = frame[[name for name in kept if name not in set(dropped)]]
@@ -123,7 +131,7 @@ def read_table(
         raise ValueError(
             f"columns, drop: leave none of the {len(names)} columns of {str(path)!r}; choose fewer to drop"
         )
-    return _numeric(frame, path)
+    return _numeric(frame, path).join(others) if len(beside) else _numeric(frame, path)
 
 
 def _kind(path: Path) -> str:
@@ -206,6 +214,14 @@ def _read_h5ad(path: Path) -> pd.DataFrame:
     if sp.issparse(data.X):
         check_sparse(data.X, f"path: X in {str(path)!r}")
     return data.to_df()
+
+
+def _observations(path: Path, names: Sequence[str]) -> pd.DataFrame:
+    """What an AnnData says of its rows beside their cells."""
+    import anndata
+
+    obs = anndata.read_h5ad(path, backed="r").obs
+    return obs[[_match([name], [str(c) for c in obs.columns], "covariates, groups")[0] for name in names]]
 
 
 def _read_npz(path: Path) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..data.columns import as_frame, in_numbers, under_names
+from ..data.design import names_of, taken_out
 from ..data.ordered_categories import with_codes, words_of
 from ..inference.fit import fit as fit_model
 from ..inference.training.interrupt import whole
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from sklearn.utils import Tags
 
-    from .._utils.types import TableLike, VectorLike
+    from .._utils.types import Covariates, TableLike, VectorLike
     from ..models._edge_odds import EdgeOdds
 
 __all__ = ["SparseFactorModel"]
@@ -164,7 +165,15 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: TableLike, y: object = None, *, exposure: VectorLike | None = None) -> SparseFactorModel:
+    def fit(
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        exposure: VectorLike | None = None,
+        covariates: Covariates | None = None,
+        groups: Covariates | None = None,
+    ) -> SparseFactorModel:
         """Learn the factor graph.
 
         Parameters
@@ -175,12 +184,16 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             Ignored.
         exposure : array_like (row,), optional
             Size factors of counts (time, area, depth). New rows then want theirs.
+        covariates, groups : optional
+            As in `pyro_sparse.fit`. Columns of X that they name are found in new rows as well; values are
+            wanted of new rows, too.
 
         Returns
         -------
         SparseFactorModel
             The estimator itself.
         """
+        X, beside, _ = taken_out(X, {"covariates": covariates, "groups": groups})
         X = self._validated(X, reset=True)
         model = SparseDecoder(
             n_features=X.shape[1],
@@ -204,8 +217,10 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             device=self.device,
             progress=self.verbose,
             exposure=exposure,
+            **beside,
             **{name: value for name, value in optional.items() if value is not None},
         )
+        self._covariates = {role: names for role, names in _column_names(covariates, groups) if names}
         best = self.fit_.best
         self.components_ = np.asarray(self.fit_.weights[best].T, dtype=float)
         self.edge_score_ = np.asarray(self.fit_.edge_score[best].T, dtype=float)
@@ -213,12 +228,26 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return self
 
     def fit_transform(
-        self, X: TableLike, y: object = None, *, exposure: VectorLike | None = None
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        exposure: VectorLike | None = None,
+        covariates: Covariates | None = None,
+        groups: Covariates | None = None,
     ) -> np.ndarray:
         """`fit`, and the factor scores of its rows; arguments as in `fit`."""
-        return self.fit(X, y, exposure=exposure).transform(X, exposure=exposure)
+        beside: dict[str, Any] = {"exposure": exposure, "covariates": covariates, "groups": groups}
+        return self.fit(X, y, **beside).transform(X, **beside)
 
-    def transform(self, X: TableLike, *, exposure: VectorLike | None = None) -> np.ndarray:
+    def transform(
+        self,
+        X: TableLike,
+        *,
+        exposure: VectorLike | None = None,
+        covariates: Covariates | None = None,
+        groups: Covariates | None = None,
+    ) -> np.ndarray:
         """Factor scores of new rows.
 
         Parameters
@@ -227,6 +256,8 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             NaN marks a missing cell.
         exposure : array_like (row,), optional
             Of these rows, if `fit` was given exposures.
+        covariates, groups : optional
+            Of these rows, if `fit` was given some.
 
         Returns
         -------
@@ -234,7 +265,8 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             Posterior mode of each row's factors (with `refine`), or the encoder's mean.
         """
         check_is_fitted(self)
-        scores = self.fit_.transform(self._validated(X), refine=self.refine, exposure=exposure)
+        X, beside = self._beside(X, covariates, groups)
+        scores = self.fit_.transform(self._validated(X), refine=self.refine, exposure=exposure, **beside)
         return np.asarray(scores, dtype=float)
 
     def inverse_transform(self, X: npt.ArrayLike) -> np.ndarray:
@@ -259,7 +291,15 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             )
         return np.asarray(self.fit_.inverse_transform(scores), dtype=float)
 
-    def score(self, X: TableLike, y: object = None, *, exposure: VectorLike | None = None) -> float:
+    def score(
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        exposure: VectorLike | None = None,
+        covariates: Covariates | None = None,
+        groups: Covariates | None = None,
+    ) -> float:
         """Mean evidence lower bound (ELBO) of rows; higher is better, and held-out rows are the honest test.
 
         Parameters
@@ -270,6 +310,8 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             Ignored.
         exposure : array_like (row,), optional
             Of these rows, if `fit` was given exposures.
+        covariates, groups : optional
+            Of these rows, if `fit` was given some.
 
         Returns
         -------
@@ -277,7 +319,17 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             ELBO in nats per row.
         """
         check_is_fitted(self)
-        return float(self.fit_.score(self._validated(X), exposure=exposure))
+        X, beside = self._beside(X, covariates, groups)
+        return float(self.fit_.score(self._validated(X), exposure=exposure, **beside))
+
+    def _beside(
+        self, X: TableLike, covariates: Covariates | None, groups: Covariates | None
+    ) -> tuple[TableLike, dict[str, Any]]:
+        """The features of new rows, and their covariates by role; those that `fit` named are columns of X."""
+        given = {"covariates": covariates, "groups": groups}
+        given = {role: self._covariates.get(role) if v is None else v for role, v in given.items()}
+        X, beside, _ = taken_out(X, given)
+        return X, beside
 
     @property
     def _n_features_out(self) -> int:
@@ -305,3 +357,10 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         tags.input_tags.allow_nan = True
         tags.non_deterministic = self.random_state is None
         return tags
+
+
+def _column_names(
+    covariates: Covariates | None, groups: Covariates | None
+) -> list[tuple[str, list[str] | None]]:
+    """Names of columns, by role, where these were given."""
+    return [("covariates", names_of(covariates)), ("groups", names_of(groups))]

@@ -26,6 +26,7 @@ from ..graphs.alignment import SAME_FACTOR, agreement_matrix
 from ..inference.program.result import ProgramFit
 from ..inference.training.restarts import compared_restarts
 from ..posterior.arviz import get_group
+from ..posterior.covariates import covariate_effects
 from ..posterior.edge_table import SCORES, beside_verdict, compared_runs, left_open, verdict_of
 from ..posterior.salience import SALIENT, goes_both_ways, salience_column, salient_edges
 from ..posterior.tables import check_labels, summary
@@ -49,6 +50,7 @@ _TURN = 0.25  # of a curve's range: a way back that is shorter is a ripple, no t
 _NOT_IN_FIT = "not in the fit"  # said of an edge that the chains find, where there is no curve to draw
 _SURE = 0.95  # probability at which a named edge counts as salient, as one counts as present
 _NEAR = 12  # edges that are listed as not named and not ruled out
+_STRONGEST, _MOST_COVARIATES = 5, 12  # effects that are listed of each covariate, and covariates
 _MOST_SETS = 20  # factors beyond which nobody reads who shares what
 
 
@@ -235,6 +237,8 @@ def gather(
             {"name": names[k], "values": [float(correlation[k, m]) for m in used]} for k in used
         ],
         "correlated_names": [names[k] for k in used],
+        "covariates": _covariates(fit, idata),
+        "in_units": not _noise_of_unit_variance(fit),
         "restarts": [
             {"number": r, "elbo": float(fit.elbo[r]), "heldout": float(fit.heldout_elbo[r]),
              "best": r == int(fit.best), "kept": bool(kept[r]), "alike": verdict["alike"][r]}
@@ -243,6 +247,30 @@ def gather(
         **how_made(fit),
         "csv": base64.b64encode(csv_bytes(chosen, index=False)).decode(),
     }  # fmt: skip
+
+
+def _covariates(fit: Fit, idata: ArvizData) -> list[dict[str, Any]]:
+    """Of each covariate the features that it has the largest effects on, in standard deviations of these."""
+    if fit.table.design is None:
+        return []
+    drawn = "covariate_effect" in get_group(idata, "posterior")
+    if drawn:
+        table = covariate_effects(idata, prob=0.95, kind="eti").rename(
+            columns={"eti95_lb": "lower", "eti95_ub": "upper"}
+        )
+    else:
+        long = fit.covariate_effects.stack().rename("mean").reset_index()
+        table = long.assign(lower=np.nan, upper=np.nan)
+    scale = pd.Series(np.asarray(fit.table.scale), fit.feature_names)
+    table["size"] = (table["mean"] / table["feature"].map(scale)).abs()
+    return [
+        {
+            "name": name,
+            "clear": int(((effects["lower"] > 0) | (effects["upper"] < 0)).sum()) if drawn else None,
+            "effects": effects.nlargest(_STRONGEST, "size").to_dict("records"),
+        }
+        for name, effects in list(table.groupby("covariate", sort=False))[:_MOST_COVARIATES]
+    ]
 
 
 def _sweeps(fit: Fit) -> NDArray:

@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from .._utils.torch_state import isolated
+from ..data.design import features_of
 from ..data.ordered_categories import labels_of
 from ..data.read import read_like
 from ..data.stores import store_of
@@ -181,7 +182,7 @@ def to_arviz(
     coords |= {"other_factor": coords["factor"], **{dim: list(at) for dim, at in (labels or {}).items()}}
     x = None
     if X is not None and store_of(X) is None:
-        x = read_like(X, fit.feature_names, labels_of(fit.model))
+        x = read_like(features_of(X, fit.table.design), fit.feature_names, labels_of(fit.model))
     if x is not None and x.size <= _MAX_OBSERVED_CELLS:
         groups["observed_data"] = {"x": (("sample", "feature"), x)}
     if x is not None and x.shape[0] == len(fit.sample_names):

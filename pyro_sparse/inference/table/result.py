@@ -25,7 +25,7 @@ from ..._utils.torch_state import isolated, undisturbed
 from ..._utils.version import __version__
 from ...data.columns import as_frame, check_number, check_rows
 from ...data.design import ARRAYS as DESIGN_ARRAYS
-from ...data.design import ROLES, Design
+from ...data.design import ROLES, Design, features_of
 from ...data.large_table import JUDGED_CELLS, LargeTable
 from ...data.ordered_categories import labels_of, with_words
 from ...data.per_row import check_names, tensors_of
@@ -364,7 +364,8 @@ class Fit(FitResult):
         """
         check_whole(1, num_draws=num_draws)
         table = self._whole(X, "impute", per_row)
-        labels = labels_of(self.model)
+        labels, whole = labels_of(self.model), as_frame(X)
+        X = features_of(X, self.table.design)
         filled = read_like(X, self.feature_names, labels)  # what was seen stays as it is
         if table.mask is not None:
             predicted, excess = self._expected(table, num_draws, average=True), self.excess_cov
@@ -373,7 +374,9 @@ class Fit(FitResult):
             filled = np.where(table.mask, filled, self.table.given_back(predicted, table.per_row))
         table_of_cells = give_back(filled, X, self.feature_names)
         if labels and isinstance(table_of_cells, pd.DataFrame):
-            return with_words(table_of_cells, as_frame(X), self.feature_names, labels)
+            table_of_cells = with_words(table_of_cells, as_frame(X), self.feature_names, labels)
+        if isinstance(table_of_cells, pd.DataFrame) and isinstance(whole, pd.DataFrame):
+            return whole.assign(**table_of_cells) if len(whole.columns) > len(filled.T) else table_of_cells
         return table_of_cells
 
     @property

@@ -242,7 +242,11 @@ def _packed(
         mean: Array = np.average(values[keep], axis=0, weights=pool.weight[keep])
         return mean
 
-    findings = [*_contradictions(fit, draws, pool, permitted), *_held(made), *_unlike_prior(fit, draws, pool)]
+    findings = [
+        *_contradictions(fit, draws, pool, permitted),
+        *_held(fit, made),
+        *_unlike_prior(fit, draws, pool),
+    ]
     findings += chain_findings(fit, draws, pool, gap, wanted, is_free(fit))
     plain = is_exact(fit) and not lacks_of_decoder(fit.model)
     squares = draws.weight.astype(float) ** 2
@@ -322,12 +326,14 @@ def _unlike_prior(fit: Fit, draws: ProgramDraws, pool: ChainPool) -> list[Findin
     return [Finding("scales", sentence, source="chains", size=check.p_value) for sentence in sentences]
 
 
-def _held(made: ModelProgram) -> list[Finding]:
-    """Parameters of which nothing says what is believed."""
-    if not made.held:
+def _held(fit: Fit, made: ModelProgram) -> list[Finding]:
+    """Parameters of which nothing says what is believed, and effects of covariates."""
+    held = [name for name in made.held if name != "likelihood.effects"]
+    held += ["effects of covariates"] if fit.table.design is not None else []
+    if not held:
         return []
     message = (
-        f"The chains take {', '.join(made.held)} as the fit left {'them' if len(made.held) > 1 else 'it'}: "
+        f"The chains take {', '.join(held)} as the fit left {'them' if len(held) > 1 else 'it'}: "
         "edges do not know how uncertain that is, and may be too sure"
     )
     remedy = "write the model as a Program, where each number has a prior"
