@@ -288,12 +288,13 @@ def rows_of(
         Not one value for each row; a covariate that is not there, or one that the fit does not know; a level
         that it has not seen.
     """
-    by_name = {
-        name: (role, column)
-        for role, values in given.items()
-        for name, column in _series(role, values, n_rows, samples)
-    }
     known = {term.name for term in design.terms}
+    by_name = {}
+    for role, values in given.items():
+        for name, column in _series(role, values, n_rows, samples):
+            of_role = [term.name for term in design.terms if term.role == role]
+            nameless = name == role.removesuffix("s") and len(of_role) == 1
+            by_name[of_role[0] if nameless else name] = role, column
     if strange := [name for name in by_name if name not in known]:
         raise ValueError(
             f"{by_name[strange[0]][0]}: {strange[0]!r} is none of the fit's; it has "
@@ -336,7 +337,7 @@ def _series(role: str, values: Any, n_rows: int, samples: list[str] | None) -> l
     alone = role.removesuffix("s")
     values = as_frame(values)
     if isinstance(values, Mapping):
-        values = pd.DataFrame({str(name): pd.Series(np.asarray(v)) for name, v in values.items()})
+        values = pd.DataFrame({str(name): pd.Series(v).reset_index(drop=True) for name, v in values.items()})
     if isinstance(values, pd.Series):
         values = values.to_frame(alone if values.name is None else str(values.name))
     if not isinstance(values, pd.DataFrame):

@@ -58,6 +58,9 @@ __all__ = [
 ]
 
 
+_EXPLAINED = 1e-6  # of a column's standard deviation, what covariates leave of one that follows from them
+
+
 def unmasked(data: Data) -> Data | np.ndarray:
     """A masked array with NaN in place of what is masked; anything else as it is.
 
@@ -299,7 +302,7 @@ def read_table(
     rows = {**given, **default_per_row(cells, likelihood, given)}
     raw = likelihood.encoder_view(torch.as_tensor(cells), tensors_of(rows, torch.float64)).numpy()
     design, matrix = _design(covariates, n_rows, samples, like, taken)
-    slopes, input_slopes = _slopes(cells, raw, matrix, likelihood, like)
+    slopes, input_slopes = _slopes(cells, raw, matrix, likelihood, like, names)
     if matrix is not None:
         rows["design"] = matrix
         if like is None:
@@ -345,7 +348,12 @@ def _design(
 
 
 def _slopes(
-    cells: np.ndarray, raw: np.ndarray, matrix: np.ndarray | None, likelihood: Likelihood, like: Table | None
+    cells: np.ndarray,
+    raw: np.ndarray,
+    matrix: np.ndarray | None,
+    likelihood: Likelihood,
+    like: Table | None,
+    names: list[str],
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """What is taken from cells and from what the encoder reads of them, as in `Table`."""
     if matrix is None:
@@ -357,6 +365,13 @@ def _slopes(
         normal[slice(None) if columns is None else columns] = keeps(part, "normal noise")
     slopes = np.zeros((matrix.shape[1], cells.shape[1]))
     slopes[:, normal] = least_squares(cells[:, normal], matrix)
+    before, after = (np.nanstd(part[:, normal], 0) for part in (cells, cells - matrix @ slopes))
+    if (whole := after <= _EXPLAINED * before).any():
+        name = np.asarray(names)[normal][int(whole.argmax())]
+        raise ValueError(
+            f"X: column {name!r} follows from covariates and groups, so that nothing is left for factors; "
+            "leave it out, or the covariate that it says again"
+        )
     return slopes, least_squares(raw, matrix)
 
 
