@@ -663,3 +663,18 @@ def test_results_with_a_flipped_bit_are_refused(run, fitted, tmp_path, name):
     (tmp_path / name).write_bytes(damaged)
     done = run("report", tmp_path)
     assert done.code == cli.BAD_INPUT and f"{name}' is not what was written (its SHA-256 differs)" in done.err
+
+
+def test_covariates_are_columns_that_may_hold_anything(run, table, tmp_path):
+    frame = pd.read_csv(table, index_col=0)
+    site = np.where(np.arange(len(frame)) % 3 == 0, "north", "south")
+    path, out = tmp_path / "sites.csv", tmp_path / "fit"
+    frame.assign(site=site, age=np.arange(len(frame)) % 50).to_csv(path)
+    done = run("fit", path, *QUICK, "--covariates", "age", "--groups", "site", "--out", out)
+    assert done.code in (0, cli.NOTHING_FOUND), done.err
+    assert "120 rows, 6 features" in done.err
+    fit = ps.load(out / "model.pt")
+    assert fit.feature_names == list(frame.columns)
+    assert list(fit.covariate_effects.index) == ["age", "site = north", "site = south"]
+    done = run("fit", path, *QUICK, "--groups", "batch", "--out", out)
+    assert done.code == cli.BAD_INPUT and "'batch'" in done.err and "groups" in done.err

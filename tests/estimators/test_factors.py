@@ -248,3 +248,24 @@ def test_exposures_go_to_the_fit_and_are_wanted_again():
     for ask in (model.transform, model.score):
         with pytest.raises(ValueError, match="exposure: got none, and the fit was given its rows"):
             ask(x)
+
+
+def test_covariates_may_be_columns_of_the_table_or_values():
+    rng = np.random.default_rng(0)
+    site = rng.choice(["north", "south"], 150)
+    x = (
+        rng.normal(size=(150, 1))
+        + 0.5 * rng.normal(size=(150, 5))
+        + (site == "north")[:, None] * rng.normal(size=5)
+    )
+    table = pd.DataFrame(x, columns=list("abcde")).assign(site=site)
+    settings = {"n_factors": 1, "decoder": "linear", "restarts": 1, "steps": 60, "random_state": 0}
+    by_name = SparseFactorModel(**settings)
+    scores = by_name.fit_transform(table, groups="site")
+    assert list(by_name.feature_names_in_) == list("abcde")
+    beside = SparseFactorModel(**settings).fit(x, groups=site)
+    assert_allclose(beside.transform(x, groups=site), scores, atol=1e-8)
+    assert_allclose(by_name.transform(table[:9]), scores[:9], atol=1e-6)
+    assert by_name.score(table) == pytest.approx(beside.score(x, groups=site))
+    with pytest.raises(ValueError, match="groups: 'group' is not there"):
+        beside.transform(x)
