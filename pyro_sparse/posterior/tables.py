@@ -82,6 +82,8 @@ def to_arviz(
     edge_stats: Mapping[str, ArrayLike] | None = None,
     terms: Mapping[str, tuple[tuple[str, ...], ArrayLike]] | None = None,
     labels: Mapping[str, Sequence[str]] | None = None,
+    log_likelihood: ArrayLike | None = None,
+    rows: Sequence[str] | None = None,
     X: TableLike | None = None,
     findings: Sequence[Finding] = (),
     confirmed: Sequence[str] = (),
@@ -126,6 +128,10 @@ def to_arviz(
         More for `posterior`, such as "noise_sd" or "covariate_effect".
     labels : dict of sequence of str, optional
         Coordinates of dimensions of `terms` other than features and factors.
+    log_likelihood : array_like, shape (chain, draw, row), optional
+        Log density of each row, in nats; of `kept` chains it becomes a group.
+    rows : sequence of str, optional
+        Names of these rows.
     X : array_like of shape (sample, feature), optional
         Stored as `observed_data` when it has at most a million cells.
     findings : sequence of Finding
@@ -187,6 +193,11 @@ def to_arviz(
         groups["observed_data"] = {"x": (("sample", "feature"), x)}
     if x is not None and x.shape[0] == len(fit.sample_names):
         coords["sample"] = list(fit.sample_names)
+    if log_likelihood is not None:
+        groups["log_likelihood"] = {"x": (("chain", "draw", "sample"), np.asarray(log_likelihood)[good])}
+        coords["sample"] = list(rows or fit.sample_names)
+        if x is not None and len(x) != len(coords["sample"]):
+            groups.pop("observed_data", None)
     of_fit = confirmed_by_chains(fit.findings, confirmed)
     conclusion = concluded(of_fit, findings, gap, "restart" if chain_restart is None else "chain")
     if not is_score:

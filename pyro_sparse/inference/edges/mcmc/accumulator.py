@@ -18,6 +18,9 @@ ScalarT = TypeVar("ScalarT", bound=np.generic)
 
 _ASKED_EVERY = 10  # sweeps, what the data say of edges that are not permitted
 _BATCHES = 10  # stretches of each chain at least, from which the error of its probabilities is known
+# Draws of rows' log densities in each chain, at most, and numbers in all: predictive criteria want some
+# hundred.
+_LEVELS, _LEVEL_NUMBERS = 200, 50_000_000
 _LOOKS = 20  # of each chain, at weights that should look like draws from their prior
 
 
@@ -50,6 +53,8 @@ class ChainSummary(NamedTuple):
     terms : dict of str to ndarray (chain, draw, ...)
         What else was drawn, in model units: "noise_sd" (feature), "factor_correlation" (factor, factor),
         "covariate_effect" (effect, feature); those that the chains have.
+    row_levels : ndarray (chain, draw, row) or None
+        Log density of rows in model units, factors summed out, at some of the sweeps kept.
     """
 
     prob: Array
@@ -63,6 +68,7 @@ class ChainSummary(NamedTuple):
     scales: Array
     stopped_by: str
     terms: dict[str, Array] = {}  # of a NamedTuple, and nobody writes to it
+    row_levels: Array | None = None
 
     def widened(self, n_factors: int) -> ChainSummary:
         """The same with factors that the chains did not run over, without an edge, behind the others.
@@ -114,13 +120,21 @@ class Tally:
         Of `Halves`.
     pinned : bool
         Whether factors have one order, so that only draws that are kept ask for their loadings.
+    n_rows : int
+        Whose log densities are kept; 0 where nobody asked for them.
     """
 
     draws: Thinned[tuple[NDArray[np.bool_], NDArray[np.float32], Array, dict[str, Array]]]
     looks: Thinned[tuple[Array, Array]]
 
     def __init__(
-        self, run: LinearRun | CurvedRun, frame: Frame, num_draws: int, tolerance: float, pinned: bool
+        self,
+        run: LinearRun | CurvedRun,
+        frame: Frame,
+        num_draws: int,
+        tolerance: float,
+        pinned: bool,
+        n_rows: int = 0,
     ):
         self.run, self.frame, self.pinned = run, frame, pinned
         self.constrained = not bool(run.kernel.permitted.all())
@@ -129,6 +143,9 @@ class Tally:
         self.total, self.done = np.zeros(shape), 0
         self.batches = BatchMeans(_BATCHES)
         self.forbidden, self.asked = np.zeros(shape), 0
+        self.n_rows = n_rows
+        most = _LEVEL_NUMBERS // max(n_rows * len(run.state.weight), 1)
+        self.levels: Thinned[Array] = Thinned(max(2, min(_LEVELS, most)))
         self.joint: list[Array] = []
         self.scales: list[tuple[float, float]] = []
 
@@ -150,6 +167,8 @@ class Tally:
             edge = np.take_along_axis(sweep.edge, turn[:, None], -1)
             eta = np.take_along_axis(sweep.eta, turn, -1)
             self.draws.add((edge, weight.astype(np.float32), eta, _in_frame(run.terms(), turn, sign)))
+        if self.n_rows and self.levels.wants(done):
+            self.levels.add(run.row_levels(rng))
         if self.looks.wants(done):
             self.looks.add(run.weights())
         self.done += 1
@@ -180,6 +199,7 @@ class Tally:
             np.array(self.scales),
             stopped_by,
             {name: np.stack([draw[name] for draw in terms], 1) for name in terms[0]},
+            np.stack(self.levels.chosen(), 1) if self.n_rows else None,
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..density.mixture import MixtureDensity
 from ..density.scales import drawn_density, likeliest_density
 from .decoder import DecoderChains
 from .linear import LinearChains, LinearState
+from .row_levels import cell_constants, line_levels, linear_levels
 
 __all__ = ["CurvedRun", "LinearRun", "Seen", "curve_loadings", "follow"]
 
@@ -174,6 +176,10 @@ class LinearRun:
         """Weights (chain, feature, factor) as they are, and the rates' log odds (chain, 1, factor)."""
         return self.state.weight, self.state.log_odds
 
+    def row_levels(self, rng: np.random.Generator) -> Array:
+        """Log density of each row, factors summed out, (chain, row)."""
+        return linear_levels(self.kernel, self.state)
+
     def volume(self) -> Array:
         """Nothing to add: the factors are summed out."""
         return np.zeros(len(self.dense))
@@ -193,11 +199,18 @@ class CurvedRun:
         self.spike = _WIDE * self.density.slab
         self.prob = torch.zeros_like(state.weight)
         self.count, self.first, self.second = 0, torch.zeros_like(state.z), torch.zeros_like(state.z)
+        self.begin = state
 
     def sweep(self, rng: np.random.Generator, hold: bool, warm: bool) -> None:
         """Next state; `hold`: dense chains keep their rates and layers climb; `warm` tunes the steps."""
         rates_fixed, kernel = self.dense & hold, self._with_wide_spike() if hold else self.kernel
         self.state, self.prob = kernel.sweep(self.state, self.tuning, rng, rates_fixed, warm, climb=hold)
+
+    @cached_property
+    def constants(self) -> torch.Tensor:
+        """Of `row_levels`."""
+        with torch.no_grad():
+            return cell_constants(self.kernel, self.begin)
 
     def _with_wide_spike(self) -> DecoderChains:
         """The kernel of straight lines, whose spike narrows from sweep to sweep as far as the prior's.
@@ -278,6 +291,11 @@ class CurvedRun:
     def weights(self) -> tuple[Array, Array]:
         """Weights (chain, feature, factor) as they are, and the rates' log odds (chain, 1, factor)."""
         return _array(self.state.weight), _array(self.state.log_odds)
+
+    @torch.no_grad()
+    def row_levels(self, rng: np.random.Generator) -> Array:
+        """Log density of each row of straight lines, factors summed out, (chain, row)."""
+        return line_levels(self.kernel, self.state, self.constants, rng)
 
     def volume(self) -> Array:
         """Sum over rows and factors of the log standard deviation of z within each chain."""
