@@ -16,8 +16,8 @@ installed. Variants:
 - `normal`: the tables of both.
 - `confounded`: those of `off_model`, the mean of a factor lower by half a standard deviation in one batch and
   higher by as much in another.
-- `poisson`, `bernoulli`: loadings, factors and intercepts drawn from the program; effects are on the linear
-  predictor and have standard deviation 1 there.
+- `poisson`, `bernoulli`: loadings, factors and intercepts drawn from the program, effects on the linear
+  predictor with standard deviation 1 there; fitted without anchors, factors matched.
 
 `people`: 150 persons with three rows each and 12 features. What stays with a person has standard deviation 1
 and two factors behind it; from row to row there is independent noise, of standard deviation 1, and nothing
@@ -258,14 +258,10 @@ def three_fits(variant: str, seed: int, quick: bool) -> Row:
     return row
 
 
-def is_anchored(variant: str) -> bool:
-    return variant not in ("off_model", "confounded")
-
-
 def counted_edges(variant: str, size: Size) -> NDArray[np.bool_]:
     """Edges that no anchor decides, (feature, factor)."""
     counted = np.ones((size.features, size.factors), dtype=bool)
-    if is_anchored(variant):
+    if variant == "program":
         counted[: size.factors] = False
     return counted
 
@@ -275,13 +271,18 @@ def probabilities(
 ) -> Array:
     """Of edges, (feature, true factor)."""
     size = Size(len(x), *known.edge.shape)
-    if is_anchored(variant):
-        own = model(size, likelihood_of(variant))
+    if variant == "program":
         settings = {"restarts": 1, "holdout": 0.0, "patience": None, "standardise": False}
-        return edges_of(fitted(own, x, seed, quick, groups, **settings)).probability
-    own = ps.models.SparseDecoder(n_factors=size.factors, decoder="linear")
-    edges = edges_of(fitted(own, x, seed, quick, groups))
+        return edges_of(fitted(model(size), x, seed, quick, groups, **settings)).probability
+    edges = edges_of(fitted(unanchored(variant, size), x, seed, quick, groups))
     return like_truth(edges.probability, edges.draws.mean((0, 1)), known.loading)
+
+
+def unanchored(variant: str, size: Size) -> ps.models.SparseDecoder:
+    """With the prior that tables were drawn from, or with the default where they were drawn from none."""
+    if variant in ("off_model", "confounded"):
+        return ps.models.SparseDecoder(n_factors=size.factors, decoder="linear")
+    return model(size, likelihood_of(variant), anchors=False)
 
 
 def like_truth(values: Array, loading: Array, true_loading: Array) -> Array:
