@@ -27,6 +27,9 @@ from .inference.program.check import check
 from .pages.of_table import report
 from .posterior.covariates import covariate_effects
 from .posterior.draws import graph_draws
+from .posterior.enrichment import enrichment
+from .posterior.export import to_networkx, write_graph
+from .posterior.factor_scores import factor_scores
 from .posterior.salience import salient_edges
 from .posterior.tables import edge_prob, summary
 from .programs import Data, DataView, Program, correlation, edges, factors, gates, sample
@@ -48,6 +51,8 @@ __all__ = [
     "distributions",
     "edge_prob",
     "edges",
+    "enrichment",
+    "factor_scores",
     "factors",
     "findings",
     "fit",
@@ -72,4 +77,6 @@ __all__ = [
     "sample",
     "summary",
     "testing",
+    "to_networkx",
+    "write_graph",
 ]

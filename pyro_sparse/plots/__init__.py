@@ -12,8 +12,10 @@ from .edges import plot_edges, plot_forest
 from .graph import plot_graph
 from .predictive import plot_predictive
 from .restarts import plot_agreement, plot_elbo
+from .scores import plot_scores
 from .sets import plot_sets
 from .transition import plot_transition
+from .weights import plot_top_weights
 
 __all__ = [
     "plot_agreement",
@@ -24,6 +26,8 @@ __all__ = [
     "plot_predictive",
     "plot_reliability",
     "plot_sbc",
+    "plot_scores",
     "plot_sets",
+    "plot_top_weights",
     "plot_transition",
 ]

@@ -83,6 +83,7 @@ def to_arviz(
     terms: Mapping[str, tuple[tuple[str, ...], ArrayLike]] | None = None,
     labels: Mapping[str, Sequence[str]] | None = None,
     log_likelihood: ArrayLike | None = None,
+    scores: ArrayLike | None = None,
     rows: Sequence[str] | None = None,
     X: TableLike | None = None,
     findings: Sequence[Finding] = (),
@@ -130,6 +131,8 @@ def to_arviz(
         Coordinates of dimensions of `terms` other than features and factors.
     log_likelihood : array_like, shape (chain, draw, row), optional
         Log density of each row, in nats; of `kept` chains it becomes a group.
+    scores : array_like, shape (chain, draw, row, factor), optional
+        Draws of the rows' factors; of `kept` chains they become a group.
     rows : sequence of str, optional
         Names of these rows.
     X : array_like of shape (sample, feature), optional
@@ -195,6 +198,9 @@ def to_arviz(
         coords["sample"] = list(fit.sample_names)
     if log_likelihood is not None:
         groups["log_likelihood"] = {"x": (("chain", "draw", "sample"), np.asarray(log_likelihood)[good])}
+    if scores is not None:
+        groups["scores"] = {"z": (("chain", "draw", "sample", "factor"), np.asarray(scores)[good])}
+    if log_likelihood is not None or scores is not None:
         coords["sample"] = list(rows or fit.sample_names)
         if x is not None and len(x) != len(coords["sample"]):
             groups.pop("observed_data", None)

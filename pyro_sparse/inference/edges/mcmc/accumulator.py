@@ -11,16 +11,16 @@ from .alignment import Frame
 from .kernels import CurvedRun, LinearRun
 from .stopping import BatchMeans, Halves, Thinned
 
-__all__ = ["ChainSummary", "Tally"]
+__all__ = ["ChainSummary", "OfRows", "Tally"]
 
 Array = NDArray[np.float64]
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 
 _ASKED_EVERY = 10  # sweeps, what the data say of edges that are not permitted
 _BATCHES = 10  # stretches of each chain at least, from which the error of its probabilities is known
-# Draws of rows' log densities in each chain, at most, and numbers in all: predictive criteria want some
-# hundred.
-_LEVELS, _LEVEL_NUMBERS = 200, 50_000_000
+# Draws of what is kept of rows in each chain, at most, and numbers in all: predictive criteria and intervals
+# of scores want some hundred.
+_OF_ROWS, _NUMBERS = 200, 50_000_000
 _LOOKS = 20  # of each chain, at weights that should look like draws from their prior
 
 
@@ -55,6 +55,8 @@ class ChainSummary(NamedTuple):
         "covariate_effect" (effect, feature); those that the chains have.
     row_levels : ndarray (chain, draw, row) or None
         Log density of rows in model units, factors summed out, at some of the sweeps kept.
+    scores : ndarray (chain, draw, row, factor) or None
+        Draws of rows' factors at some of the sweeps kept.
     """
 
     prob: Array
@@ -69,6 +71,7 @@ class ChainSummary(NamedTuple):
     stopped_by: str
     terms: dict[str, Array] = {}  # of a NamedTuple, and nobody writes to it
     row_levels: Array | None = None
+    scores: Array | None = None
 
     def widened(self, n_factors: int) -> ChainSummary:
         """The same with factors that the chains did not run over, without an edge, behind the others.
@@ -92,6 +95,10 @@ class ChainSummary(NamedTuple):
             weight=wide(self.weight),
             eta=wide(self.eta),
             if_permitted=wide(self.if_permitted),
+            # of factors that no chain ran over nothing is known
+            scores=None
+            if self.scores is None
+            else np.pad(self.scores, [(0, 0)] * 3 + [(0, more)], constant_values=np.nan),
             terms={
                 name: _widened(part, more) if name == "factor_correlation" else part
                 for name, part in self.terms.items()
@@ -107,6 +114,23 @@ def _widened(correlation: Array, more: int) -> Array:
     return wide
 
 
+class OfRows(NamedTuple):
+    """What is kept of rows, of which there may be many.
+
+    Attributes
+    ----------
+    n_rows : int
+    levels : bool
+        Their log densities.
+    scores : bool
+        Draws of their factors.
+    """
+
+    n_rows: int = 0
+    levels: bool = False
+    scores: bool = False
+
+
 class Tally:
     """Counts of sweeps as they come.
 
@@ -120,8 +144,8 @@ class Tally:
         Of `Halves`.
     pinned : bool
         Whether factors have one order, so that only draws that are kept ask for their loadings.
-    n_rows : int
-        Whose log densities are kept; 0 where nobody asked for them.
+    of_rows : OfRows
+        What is kept of rows.
     """
 
     draws: Thinned[tuple[NDArray[np.bool_], NDArray[np.float32], Array, dict[str, Array]]]
@@ -134,7 +158,7 @@ class Tally:
         num_draws: int,
         tolerance: float,
         pinned: bool,
-        n_rows: int = 0,
+        of_rows: OfRows = OfRows(),  # noqa: B008  # that cannot change
     ):
         self.run, self.frame, self.pinned = run, frame, pinned
         self.constrained = not bool(run.kernel.permitted.all())
@@ -143,16 +167,19 @@ class Tally:
         self.total, self.done = np.zeros(shape), 0
         self.batches = BatchMeans(_BATCHES)
         self.forbidden, self.asked = np.zeros(shape), 0
-        self.n_rows = n_rows
-        most = _LEVEL_NUMBERS // max(n_rows * len(run.state.weight), 1)
-        self.levels: Thinned[Array] = Thinned(max(2, min(_LEVELS, most)))
+        self.of_rows = of_rows
+        n_chains, n_factors = run.state.weight.shape[0], run.state.weight.shape[-1]
+        most = _NUMBERS // max(of_rows.n_rows * n_chains, 1)
+        self.levels: Thinned[Array] = Thinned(max(2, min(_OF_ROWS, most)))
+        self.scores: Thinned[NDArray[np.float32]] = Thinned(max(2, min(_OF_ROWS, most // n_factors)))
         self.joint: list[Array] = []
         self.scales: list[tuple[float, float]] = []
 
     def add(self, rng: np.random.Generator) -> None:
         """The sweep that the run has just made."""
         run, done = self.run, self.done
-        sweep = run.seen(rng, loading=not self.pinned or self.draws.wants(done))
+        wanted = self.draws.wants(done) or (self.of_rows.scores and self.scores.wants(done))
+        sweep = run.seen(rng, loading=not self.pinned or wanted)
         self.joint.append(sweep.log_joint)
         self.scales.append((run.density.slab, run.density.spike))
         turn, sign = self.frame.turns(sweep.loading)
@@ -167,8 +194,11 @@ class Tally:
             edge = np.take_along_axis(sweep.edge, turn[:, None], -1)
             eta = np.take_along_axis(sweep.eta, turn, -1)
             self.draws.add((edge, weight.astype(np.float32), eta, _in_frame(run.terms(), turn, sign)))
-        if self.n_rows and self.levels.wants(done):
+        if self.of_rows.levels and self.levels.wants(done):
             self.levels.add(run.row_levels(rng))
+        if self.of_rows.scores and self.scores.wants(done):
+            z = np.take_along_axis(run.scores(rng), turn[:, None], -1) * sign[:, None]
+            self.scores.add(z.astype(np.float32))
         if self.looks.wants(done):
             self.looks.add(run.weights())
         self.done += 1
@@ -199,7 +229,8 @@ class Tally:
             np.array(self.scales),
             stopped_by,
             {name: np.stack([draw[name] for draw in terms], 1) for name in terms[0]},
-            np.stack(self.levels.chosen(), 1) if self.n_rows else None,
+            np.stack(self.levels.chosen(), 1) if self.of_rows.levels else None,
+            np.stack(self.scores.chosen(), 1) if self.of_rows.scores else None,
         )
 
 

@@ -22,7 +22,7 @@ from ..density.mixture import MixtureDensity
 from ..density.scales import drawn_density, likeliest_density
 from .decoder import DecoderChains
 from .linear import LinearChains, LinearState
-from .row_levels import cell_constants, line_levels, linear_levels
+from .row_levels import cell_constants, line_levels, linear_levels, linear_scores
 
 __all__ = ["CurvedRun", "LinearRun", "Seen", "curve_loadings", "follow"]
 
@@ -180,6 +180,10 @@ class LinearRun:
         """Log density of each row, factors summed out, (chain, row)."""
         return linear_levels(self.kernel, self.state)
 
+    def scores(self, rng: np.random.Generator) -> Array:
+        """A draw of the rows' factors, (chain, row, factor)."""
+        return linear_scores(self.kernel, self.state, rng)
+
     def volume(self) -> Array:
         """Nothing to add: the factors are summed out."""
         return np.zeros(len(self.dense))
@@ -296,6 +300,10 @@ class CurvedRun:
     def row_levels(self, rng: np.random.Generator) -> Array:
         """Log density of each row of straight lines, factors summed out, (chain, row)."""
         return line_levels(self.kernel, self.state, self.constants, rng)
+
+    def scores(self, rng: np.random.Generator) -> Array:
+        """The rows' factors as they are, (chain, row, factor)."""
+        return _array(self.state.z)
 
     def volume(self) -> Array:
         """Sum over rows and factors of the log standard deviation of z within each chain."""

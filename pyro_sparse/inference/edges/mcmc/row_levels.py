@@ -1,15 +1,16 @@
-r"""Log density of each row at a state of the chains, its factors summed out: what predictive criteria want.
+r"""Rows at a state of the chains: their log densities, factors summed out, and draws of their factors.
 
 .. math:: \log p(x_i \mid \theta) = \log \int \prod_j p(x_{ij} \mid w_j^\top z + c_j, \theta) N(z; 0, C)\, dz
 
 A linear decoder under normal noise has it in closed form. Under any other likelihood a row's factors are
 drawn from a Student t distribution at the mode, with Laplace's spread, and weighed (importance sampling;
-Geweke 1989, Econometrica 57(6)).
+Geweke 1989, Econometrica 57(6)). Predictive criteria ask for these; `scores` of rows for the factors.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from ..density.cells import Cells
 from ..density.decoder_program import DecoderProgram, DecoderState
 from .linear import LinearChains, LinearState
 
-__all__ = ["cell_constants", "line_levels", "linear_levels"]
+__all__ = ["cell_constants", "line_levels", "linear_levels", "linear_scores"]
 
 Array = NDArray[np.float64]
 _NEWTON, _LONGEST = 8, 2.0  # steps towards a row's mode, and the length of one in a factor's prior units
@@ -35,6 +36,57 @@ def linear_levels(kernel: LinearChains, state: LinearState) -> Array:
     kernel : LinearChains
     state : LinearState
     """
+    rows, noise = _rows(kernel, state), state.noise
+    log_det = np.linalg.slogdet(rows.inner)[1] + np.linalg.slogdet(state.cov)[1][:, None]
+    log_det = log_det + (np.log(noise) + math.log(2 * math.pi)) @ rows.patterns.T
+    inverse = np.linalg.inv(rows.inner)[:, rows.which]
+    explained = ((inverse @ rows.pull[..., None])[..., 0] * rows.pull).sum(-1)
+    left = (rows.left**2 / noise[:, None]).sum(-1)
+    levels: Array = -0.5 * (log_det[:, rows.which] + left - explained)
+    return levels
+
+
+def linear_scores(kernel: LinearChains, state: LinearState, rng: np.random.Generator) -> Array:
+    """A draw of each row's factors given a state of linear chains, (chain, row, factor).
+
+    Parameters
+    ----------
+    kernel : LinearChains
+    state : LinearState
+    rng : numpy.random.Generator
+    """
+    rows = _rows(kernel, state)
+    lower = np.linalg.inv(np.linalg.cholesky(rows.inner))  # of the covariance L'L
+    half = (lower[:, rows.which] @ rows.pull[..., None])[..., 0] + rng.standard_normal(rows.pull.shape)
+    scores: Array = (np.swapaxes(lower, -1, -2)[:, rows.which] @ half[..., None])[..., 0]
+    return scores
+
+
+class _Rows(NamedTuple):
+    """Rows under normal noise, given a state.
+
+    Attributes
+    ----------
+    left : ndarray (chain, row, feature)
+        Cells less their means; 0 where missing.
+    pull : ndarray (chain, row, factor)
+        What they say of the factors, in units of precision.
+    patterns : ndarray (pattern, feature)
+        What was seen, as 0 and 1.
+    which : ndarray of int (row,)
+        The pattern of each row.
+    inner : ndarray (chain, pattern, factor, factor)
+        Precision of the factors.
+    """
+
+    left: Array
+    pull: Array
+    patterns: Array
+    which: NDArray[np.intp]
+    inner: Array
+
+
+def _rows(kernel: LinearChains, state: LinearState) -> _Rows:
     weight, noise, k = state.weight, state.noise, state.weight.shape[-1]
     ones = np.ones((kernel.x.shape[1], 1))
     known = ones if kernel.design is None else np.concatenate([ones, kernel.design], 1)
@@ -44,16 +96,9 @@ def linear_levels(kernel: LinearChains, state: LinearState) -> Array:
     scaled = weight / noise[..., None]
     outer = (weight[..., :, None] * scaled[..., None, :]).reshape(*noise.shape, k * k)
     patterns, which = np.unique(seen, axis=0, return_inverse=True)
-    inner = (patterns.astype(float) @ outer).reshape(len(weight), -1, k, k) + np.linalg.inv(state.cov)[
-        :, None
-    ]
-    log_det = np.linalg.slogdet(inner)[1] + np.linalg.slogdet(state.cov)[1][:, None]
-    log_det = log_det + (np.log(noise) + math.log(2 * math.pi)) @ patterns.T
-    pull = left @ scaled
-    inverse = np.linalg.inv(inner)[:, which.reshape(-1)]
-    explained = ((inverse @ pull[..., None])[..., 0] * pull).sum(-1)
-    levels: Array = -0.5 * (log_det[:, which.reshape(-1)] + (left**2 / noise[:, None]).sum(-1) - explained)
-    return levels
+    inner = (patterns.astype(float) @ outer).reshape(len(weight), -1, k, k)
+    inner = inner + np.linalg.inv(state.cov)[:, None]
+    return _Rows(left, left @ scaled, patterns.astype(float), which.reshape(-1), inner)
 
 
 def line_levels(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from .accumulator import ChainSummary, Tally
+from .accumulator import ChainSummary, OfRows, Tally
 from .alignment import Frame
 from .kernels import CurvedRun, follow
 from .stopping import spread
@@ -46,7 +46,7 @@ def run_chains(
     tolerance: float = 0.0,
     progress: bool = False,
     learn_scales: bool = False,
-    n_rows: int = 0,
+    of_rows: OfRows = OfRows(),  # noqa: B008  # that cannot change
 ) -> ChainSummary:
     """Sweep, turn every state into the pivot's frame, keep what is wanted.
 
@@ -69,16 +69,16 @@ def run_chains(
         Of `_stream.Halves`.
     progress : bool
     learn_scales : bool
-    n_rows : int
-        Whose log densities are kept; 0: of none.
+    of_rows : OfRows
+        What is kept of rows.
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
     run = follow(kernel, state, dense)
     frame = Frame(pivot, groups, len(state.weight), run.signed)
-    if n_rows and isinstance(run, CurvedRun):
+    if of_rows.levels and isinstance(run, CurvedRun):
         _ = run.constants  # of the fit's own parameters, before they move
     pinned = all(len(members) == 1 for members in groups)  # then factors have one order, whatever they load
-    tally = Tally(run, frame, num_draws, tolerance, pinned, n_rows)
+    tally = Tally(run, frame, num_draws, tolerance, pinned, of_rows)
     kept_sweeps, stopped_by = sweeps - warm_up, ""
     half = (held + warm_up) // 2
     settled = {half + i for i in spread(warm_up - half, _FRAMED)}

@@ -32,7 +32,7 @@ from ....posterior.tables import to_arviz
 from ...table.covariate_effects import contrasted
 from ..density.mixture import MixtureDensity
 from ..density.requirements import lacks_for_engine
-from .accumulator import ChainSummary
+from .accumulator import ChainSummary, OfRows
 from .chain_evidence import explored_evidence
 from .density_check import check_program
 from .diagnostics import left_out_factors, spoken
@@ -106,6 +106,7 @@ def mcmc_edges(
     edge: Literal["prior", "practical"] = "prior",
     candidates: int = 6,
     log_likelihood: bool = False,
+    scores: bool = False,
     progress: bool = False,
 ) -> ArvizData:
     """Edge probabilities of a `SparseDecoder` fit, by Markov chains over all it holds.
@@ -162,6 +163,9 @@ def mcmc_edges(
         Keep each row's log density, its factors summed out, in the group `log_likelihood` of the answer, from
         the chains kept: what `arviz.loo` and `arviz.compare` read. Of linear decoders; exact under normal
         noise, else by importance sampling, some hundredths of a nat a row.
+    scores : bool
+        Keep draws of the rows' factors, in the group `scores` of the answer, from the chains kept: they know
+        how unsure loadings and axes are (`factor_scores`), which those of `Fit.transform` do not.
     progress : bool
         Show a bar.
 
@@ -242,7 +246,7 @@ def mcmc_edges(
             seed=seed, pivot=pivot_of(fit)[:, :kept],
             groups=fit.model.alike_factors() if kept is None else [np.arange(kept)], num_draws=num_draws,
             time_budget=time_budget, tolerance=tolerance, progress=progress, learn_scales=learn_scales,
-            n_rows=len(table.x) if log_likelihood else 0,
+            of_rows=OfRows(len(table.x), log_likelihood, scores),
         )  # fmt: skip
     if kept is not None:
         summary = summary.widened(fit.model.n_factors)
@@ -436,6 +440,7 @@ def _packed(
         fit,
         terms=_terms(fit, chains),
         log_likelihood=_row_levels(fit, chains, table),
+        scores=chains.scores,
         rows=table.sample_names,
         labels={} if fit.table.design is None else {"covariate": fit.table.design.contrasts()[0]},
         edge=chains.edge,
