@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from . import arviz as _arviz
+from .draws import of_kept_chains
 
 if TYPE_CHECKING:
     from .._utils.types import ArvizData
@@ -51,6 +52,7 @@ def covariate_effects(
         )
     kept = _arviz.get_group(idata, "sample_stats")["kept"].to_numpy().astype(bool)
     draws = posterior[_SITE].isel(chain=kept).transpose("chain", "draw", "covariate", "feature")
+    draws = of_kept_chains(idata, draws)
     lower, upper = _arviz.interval(draws, prob, kind)
     mean, sd = draws.mean(("chain", "draw")), draws.std(("chain", "draw"))
     name = f"{kind}{100 * prob:g}"

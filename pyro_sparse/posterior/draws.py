@@ -16,7 +16,7 @@ from . import arviz as _arviz
 if TYPE_CHECKING:
     from .._utils.types import ArvizData
 
-__all__ = ["MOST_DRAWS", "graph_draws", "graph_numbers", "pooled"]
+__all__ = ["MOST_DRAWS", "chain_weights", "graph_draws", "graph_numbers", "of_kept_chains", "pooled"]
 
 # Of which a graph of a table is asked what its latents are: a share has a standard error of .022 at most.
 MOST_DRAWS = 500
@@ -111,6 +111,52 @@ def graph_numbers(idata: ArvizData, graph: str | None = None) -> xr.DataArray:
             return graph_draws(idata, graph).mean(("chain", "draw"))
         numbers = numbers.isel(lag=0, drop=True)
     return numbers.transpose(*next(pair for pair in _ROWS_COLUMNS[name] if set(pair) <= {*numbers.dims}))
+
+
+def chain_weights(idata: ArvizData) -> np.ndarray:
+    """What each kept chain counts for in probabilities and means, (chain kept,); they sum to one.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+    """
+    stats = _arviz.get_group(idata, "sample_stats")
+    kept = stats["kept"].to_numpy().astype(bool)
+    weight = stats["pool_weight"].to_numpy()[kept] if "pool_weight" in stats else np.ones(kept.sum())
+    shares: np.ndarray = weight / weight.sum()
+    return shares
+
+
+def of_kept_chains(idata: ArvizData, draws: xr.DataArray) -> xr.DataArray:
+    """Draws of the kept chains in the proportions of the chains' weights, for means and intervals.
+
+    A chain of another graph is kept to be compared with, and may count for next to nothing: its draws must
+    not decide an interval. Of a chain that counts for less than another, evenly spread draws are taken.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+    draws : DataArray with dims `chain`, `draw` and any others
+        Of the kept chains.
+
+    Returns
+    -------
+    DataArray with the same dims
+        As it is where all chains count alike; else all draws stand in one chain.
+    """
+    weight = chain_weights(idata)
+    if len(weight) != draws.sizes["chain"] or np.allclose(weight, weight[0]):
+        return draws
+    n = draws.sizes["draw"]
+    count = np.rint(n * weight / weight.max()).astype(int)
+    parts = [
+        draws.isel(chain=[c], draw=np.linspace(0, n - 1, k).round().astype(int)).drop_vars(
+            ["chain", "draw"], errors="ignore"
+        )
+        for c, k in enumerate(count)
+        if k
+    ]
+    return xr.concat(parts, "draw")
 
 
 def pooled(draws: xr.DataArray, most: int | None = None) -> np.ndarray:

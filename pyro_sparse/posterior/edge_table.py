@@ -15,6 +15,7 @@ from .._utils.display import EdgeTable
 from ..findings.finding import Finding, doubted_edges, findings_of, sentences, write_findings
 from ..graphs.selection import bayesian_fdr, edge_verdicts, q_values, unresolved
 from . import arviz as _arviz
+from .draws import of_kept_chains
 from .method_names import current_name
 from .same_fit import fit_mark
 
@@ -578,7 +579,7 @@ def weight_table(
         draws = draws.isel(draw=slice(0, 1))
     lower = upper = xr.full_like(numbers["weight"], np.nan)
     if vary and draws.sizes["chain"] * draws.sizes["draw"] > 1:
-        lower, upper = _arviz.interval(draws, prob, kind)
+        lower, upper = _arviz.interval(of_kept_chains(idata, draws), prob, kind)
     interval = f"{kind}{100 * prob:g}"
     sizes = {**(beside or {}), "weight": numbers["weight"], f"{interval}_lb": lower, f"{interval}_ub": upper}
     largest = "effect" if "effect" in numbers else "weight"  # tasks have no effects

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..findings.finding import doubted_edges, findings_of
 from ..graphs.selection import edge_gap, q_values
 from . import arviz as _arviz
-from .draws import graph_draws
+from .draws import chain_weights, graph_draws
 from .edge_table import about_edges, holds_scores
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def enrichment(
             f"them (features begin {names[:3]}, members {sorted(next(iter(by_set.values())))[:3]}); are they "
             "called by other names?"
         )
-    weights = _chain_weights(idata, draws.shape[1])
+    weights = _draw_weights(idata, draws.shape[1])
     doubted = doubted_edges(findings_of(idata=idata), features, factors)[inside]
     edges = draws.to_numpy()[:, :, inside]
     note = np.where(size < 2, "fewer than 2 members", np.where(usable, "", "every feature is a member"))
@@ -196,12 +196,9 @@ def _members(sets: Mapping[str, Sequence[str]] | pd.DataFrame) -> dict[str, set[
     return {str(name): {str(member) for member in some} for name, some in sets.items()}
 
 
-def _chain_weights(idata: ArvizData, num_draws: int) -> Floats:
+def _draw_weights(idata: ArvizData, num_draws: int) -> Floats:
     """What each draw counts, (chain, draw), of the chains kept: as in the probabilities of the edges."""
-    stats = _arviz.get_group(idata, "sample_stats")
-    kept = stats["kept"].to_numpy().astype(bool)
-    weight = stats["pool_weight"].to_numpy()[kept] if "pool_weight" in stats else np.ones(kept.sum())
-    shares: Floats = np.repeat(weight[:, None] / weight.sum() / num_draws, num_draws, axis=1)
+    shares: Floats = np.repeat(chain_weights(idata)[:, None] / num_draws, num_draws, axis=1)
     return shares
 
 

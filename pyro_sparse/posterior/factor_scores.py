@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from . import arviz as _arviz
+from .draws import of_kept_chains
 
 if TYPE_CHECKING:
     from .._utils.types import ArvizData
@@ -45,6 +46,7 @@ def factor_scores(idata: ArvizData, *, prob: float = 0.9, kind: _arviz.IntervalK
             "idata: holds no scores; wanted fit.edge_posterior(scores=True), whose chains keep draws of them"
         )
     draws = _arviz.get_group(idata, "scores")["z"].transpose("chain", "draw", "sample", "factor")
+    draws = of_kept_chains(idata, draws)
     lower, upper = _arviz.interval(draws, prob, kind)
     mean, sd = draws.mean(("chain", "draw")), draws.std(("chain", "draw"))
     name = f"{kind}{100 * prob:g}"

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from ..findings.finding import doubted_edges, findings_of
 from ..graphs.selection import edge_gap
 from . import arviz as _arviz
+from .draws import chain_weights
 from .edge_table import agreed, compared_runs, decided, edge_numbers, has_loadings, holds_scores, weights_vary
 
 if TYPE_CHECKING:
@@ -86,8 +87,8 @@ def salience(idata: ArvizData, loading: float = SALIENT) -> xr.DataArray:
     Returns
     -------
     DataArray (feature, factor)
-        :math:`P(|\lambda_{jk}| \ge t)`: the share of the kept chains' draws, so its Monte Carlo error is that
-        of so many draws.
+        :math:`P(|\lambda_{jk}| \ge t)`: the share of the kept chains' draws, each chain with its weight, so
+        its Monte Carlo error is that of so many draws.
 
     Raises
     ------
@@ -96,7 +97,9 @@ def salience(idata: ArvizData, loading: float = SALIENT) -> xr.DataArray:
     """
     _check_size("salient", loading)
     kept = _arviz.get_group(idata, "sample_stats")["kept"].to_numpy().astype(bool)
-    return _is_large(idata, loading).isel(chain=np.flatnonzero(kept)).mean(("chain", "draw"))
+    by_chain = _is_large(idata, loading).isel(chain=np.flatnonzero(kept)).mean("draw")
+    share: xr.DataArray = (by_chain * chain_weights(idata)[:, None, None]).sum("chain")
+    return share
 
 
 def salience_column(loading: float) -> str:

@@ -250,3 +250,35 @@ def test_chains_agree_with_the_bootstrap_of_factor_analysis():
     share = (np.array(resampled) >= 0.3).mean(0)
     assert ((share > 0.1) & (share < 0.9)).sum() >= 3
     assert np.abs(table.loc[fit.feature_names, "p_salient_0.3"] - share).max() < 0.12
+
+
+def weighed(weights):
+    """Of one edge: chains that count differently and have loadings of .2, .4, .6 and so on, spread by .05."""
+    fit, n = fake_fit(), len(weights)
+    shape = (n, 100, *fit.weights.shape[1:])
+    loading = np.zeros(shape)
+    spread = np.linspace(-0.05, 0.05, 100)
+    loading[..., 0, 0] = 0.2 * np.arange(1, n + 1)[:, None] + spread
+    every = np.full((n, *shape[2:]), 0.5)
+    return to_arviz(
+        fit, edge=loading != 0, weight=loading, probability=every[0], restart_probability=every,
+        chain_restart=np.zeros(n, int), kept=np.ones(n, bool), method="mcmc", is_score=False, note="a fake",
+        chain_stats={"pool_weight": np.array(weights)},
+    )  # fmt: skip
+
+
+def first_edge(idata):
+    table, fit = ps.summary(idata), fake_fit()
+    return table[(table.feature == fit.feature_names[0]) & (table.factor == fit.factor_names[0])].iloc[0]
+
+
+def test_chains_count_as_they_do_in_probabilities():
+    """A chain of another graph is kept to be compared with: it decides neither sizes nor intervals."""
+    light = weighed([0.01, 0.98, 0.01])
+    assert float(salience(light, 0.5)[0, 0]) == pytest.approx(0.01)
+    edge = first_edge(light)
+    low, high = edge["hdi90_lb"], edge["hdi90_ub"]
+    assert 0.35 <= low < high <= 0.45
+    alike = first_edge(weighed([1 / 3] * 3))
+    assert alike["hdi90_ub"] - alike["hdi90_lb"] > 0.35
+    np.testing.assert_allclose(salience(weighed([0.5, 0.0, 0.5]), 0.5)[0, 0], 0.5)
