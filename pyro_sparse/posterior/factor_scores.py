@@ -46,9 +46,11 @@ def factor_scores(idata: ArvizData, *, prob: float = 0.9, kind: _arviz.IntervalK
             "idata: holds no scores; wanted fit.edge_posterior(scores=True), whose chains keep draws of them"
         )
     draws = _arviz.get_group(idata, "scores")["z"].transpose("chain", "draw", "sample", "factor")
-    draws = of_kept_chains(idata, draws)
-    lower, upper = _arviz.interval(draws, prob, kind)
-    mean, sd = draws.mean(("chain", "draw")), draws.std(("chain", "draw"))
+    draws, names = of_kept_chains(idata, draws), draws["factor"]
+    draws = draws.isel(factor=draws.notnull().all(("chain", "draw", "sample")).to_numpy())
+    ends = _arviz.interval(draws, prob, kind)
+    moments = draws.mean(("chain", "draw")), draws.std(("chain", "draw"))
+    mean, sd, lower, upper = (values.reindex(factor=names) for values in (*moments, *ends))
     name = f"{kind}{100 * prob:g}"
     columns = {"mean": mean, "sd": sd, f"{name}_lb": lower, f"{name}_ub": upper}
     return pd.DataFrame(
