@@ -266,7 +266,7 @@ def _covariates(fit: Fit, idata: ArvizData) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "clear": int(((effects["lower"] > 0) | (effects["upper"] < 0)).sum()) if drawn else None,
+            "n_clear": int(((effects["lower"] > 0) | (effects["upper"] < 0)).sum()) if drawn else None,
             "effects": effects.nlargest(_STRONGEST, "size").to_dict("records"),
         }
         for name, effects in list(table.groupby("covariate", sort=False))[:_MOST_COVARIATES]

@@ -492,3 +492,18 @@ def test_an_edge_that_only_the_chains_have_is_no_flat_one(tmp_path, no_pictures,
 def test_scores_have_no_certificate(written):
     _, page = written
     assert "No certificate: the numbers of the edges are scores" in page.text
+
+
+@pytest.mark.slow
+def test_effects_of_covariates_are_on_the_page(tmp_path):
+    rng = np.random.default_rng(0)
+    site = rng.choice(["north", "south"], 120)
+    x = rng.normal(size=(120, 1)) + 0.5 * rng.normal(size=(120, 5))
+    x[:, 0] += 2.0 * (site == "north")
+    table = pd.DataFrame(x, columns=list("abcde")).assign(site=site)
+    model = ps.models.SparseDecoder(n_factors=1, decoder="linear")
+    fit = ps.fit(model, table, groups="site", restarts=1, seed=0, progress=False)
+    page = ps.report(fit, tmp_path / "page.html", idata=fit.edge_posterior()).read_text()
+    section = page[page.index('id="covariates"') : page.index('id="identified"')]
+    assert "site = north" in section and "1 of 5" in section.replace("&nbsp;", " ")
+    assert "built-in" not in section and re.search(r"a 0\.9\d? <span", section)
