@@ -20,6 +20,7 @@ from ._utils.version import __version__
 from .certificates import identify
 from .data.checks import check_table
 from .data.stores import open_rows
+from .data.views import join_views
 from .estimators.factors import SparseFactorModel
 from .estimators.tasks import MultiTaskSparseRegressor, SparseTaskSVM
 from .inference import fit, fit_restart, load, merge
@@ -32,6 +33,7 @@ from .posterior.export import to_networkx, write_graph
 from .posterior.factor_scores import factor_scores
 from .posterior.salience import salient_edges
 from .posterior.tables import edge_prob, summary
+from .posterior.variance import variance_explained
 from .programs import Data, DataView, Program, correlation, edges, factors, gates, sample
 
 __all__ = [
@@ -62,6 +64,7 @@ __all__ = [
     "graphs",
     "identify",
     "inference",
+    "join_views",
     "likelihoods",
     "load",
     "merge",
@@ -78,5 +81,6 @@ __all__ = [
     "summary",
     "testing",
     "to_networkx",
+    "variance_explained",
     "write_graph",
 ]

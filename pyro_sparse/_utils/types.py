@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:  # most of these packages are heavy, and some are optional
     import os
@@ -23,7 +23,7 @@ __all__ = ["ArvizData", "AutogradContext", "Covariates", "RowInput", "TableLike"
 ArvizData: TypeAlias = "xarray.DataTree | arviz.InferenceData"  # ArviZ 1.x makes the first, 0.x the second
 TableLike: TypeAlias = (  # rows x columns, in memory or on disk
     "npt.ArrayLike | Tensor | pd.DataFrame | pyarrow.Table | polars.DataFrame | scipy.sparse.spmatrix"
-    " | scipy.sparse.sparray | anndata.AnnData | os.PathLike[str]"
+    " | scipy.sparse.sparray | anndata.AnnData | os.PathLike[str] | Mapping[str, Any]"
 )
 Covariates: TypeAlias = (  # values of one or more for each row, or names of columns
     "npt.ArrayLike | pd.DataFrame | pd.Series | Mapping[str, npt.ArrayLike] | str | Sequence[str]"

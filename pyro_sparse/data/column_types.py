@@ -12,6 +12,7 @@ from ..likelihoods import Column
 from .columns import as_frame, is_numbered, name_features, read_names
 from .ordered_categories import with_codes, words_of
 from .read import read_array, read_mask
+from .views import as_one_table
 
 if TYPE_CHECKING:
     from .._utils.types import TableLike
@@ -36,7 +37,7 @@ def columns_of(
     TypeError, ValueError
         As `data.as_table`, of cells that are no numbers and no ordered categories.
     """
-    data = as_frame(data)
+    data = as_frame(as_one_table(data))
     labels: dict[int, tuple[str, ...]] = {}
     is_bool: set[int] = set()
     if isinstance(data, pd.DataFrame):

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from .columns import as_frame, check_order, row_names
+from .views import as_one_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -169,7 +170,7 @@ def taken_out(
     TypeError
         Names, and the table has none.
     """
-    data = as_frame(data)
+    data = as_frame(as_one_table(data))
     here = {role: values for role, values in given.items() if values is not None}
     names = {role: names_of(values) for role, values in here.items()}
     frame = data if isinstance(data, pd.DataFrame) else getattr(data, "obs", None)
@@ -335,9 +336,9 @@ def _series(role: str, values: Any, n_rows: int, samples: list[str] | None) -> l
     """Named columns of an argument."""
     check_order(role, row_names(values), samples)
     alone = role.removesuffix("s")
-    values = as_frame(values)
     if isinstance(values, Mapping):
         values = pd.DataFrame({str(name): pd.Series(v).reset_index(drop=True) for name, v in values.items()})
+    values = as_frame(values)
     if isinstance(values, pd.Series):
         values = values.to_frame(alone if values.name is None else str(values.name))
     if not isinstance(values, pd.DataFrame):

@@ -40,6 +40,7 @@ from .ordered_categories import with_codes
 from .per_row import check_names, default_per_row, read_per_row, tensors_of
 from .stores import RowStore, store_of
 from .table import MOST_JUDGED, Batch, Table
+from .views import as_one_table
 
 if TYPE_CHECKING:
     from .._utils.types import TableLike, VectorLike
@@ -154,7 +155,7 @@ def read_like(data: TableLike, names: list[str], labels: Sequence[tuple[str, ...
         raise ValueError(
             "X: is read by rows, and this wants a table in memory; give some rows of it, X[:1000], or none"
         )
-    data = as_frame(data)
+    data = as_frame(as_one_table(data))
     if isinstance(data, pd.DataFrame):  # a column that the fit does not know may hold anything
         match_features(data.shape[1], [str(name) for name in data.columns], names)
         data = with_codes(data, names, labels) if labels else data
@@ -242,7 +243,7 @@ def read_table(
     ----------
     per_row : mapping of str to array_like (row,) or None
     """
-    data, feature_names = unmasked(data), read_names(feature_names)
+    data, feature_names = unmasked(as_one_table(data)), read_names(feature_names)
     beside = {name: values for name, values in per_row.items() if values is not None}
     covariates = {role: beside.pop(role) for role in ROLES if role in beside}
     check_names(beside, likelihood)
@@ -305,13 +306,14 @@ def read_table(
     slopes, input_slopes = _slopes(cells, raw, matrix, likelihood, like, names)
     if matrix is not None:
         rows["design"] = matrix
-        if like is None:
-            likelihood.calibrate_effects(torch.as_tensor(cells), tensors_of(rows, torch.float64))
         x, cells, raw = (x - matrix @ slopes, cells - matrix @ slopes, raw - matrix @ input_slopes)
     if like is None:
         units = _units(cells, raw, likelihood, standardise, names, 1.0 if design is None else design.freedom)
     else:
         units = _Units(like.centre, like.scale, like.input_centre, like.input_scale)
+    if matrix is not None and like is None:
+        scaled = torch.as_tensor((cells - units.centre) / units.scale)
+        likelihood.calibrate_effects(scaled, tensors_of(rows, torch.float64))
     with np.errstate(over="ignore", invalid="ignore"):  # of a masked cell, or complained of at once
         values = np.where(observed, (x - units.centre) / units.scale, likelihood.filler)
     check_magnitude(names, values)

@@ -24,6 +24,7 @@ from ..data.read import read_table
 from ..data.sequences import as_sequences
 from ..data.stores import store_of
 from ..data.tasks import Tasks, as_tasks
+from ..data.views import as_one_table
 from ..findings.finding import Finding
 from ..likelihoods import Columns, get_likelihood, known_likelihoods
 from ..likelihoods.adjusted import Adjusted
@@ -123,7 +124,7 @@ def n_features_of(data: Data) -> int | tuple[int, ...]:
 
 
 def _table(model: FactorModel, X: TableLike, arguments: Mapping[str, Any]) -> Table:
-    X = as_frame(X)
+    X = as_frame(as_one_table(X))
     covariates = {role: arguments[role] for role in ROLES if arguments[role] is not None}
     features, of_rows, _ = taken_out(X, covariates)
     if isinstance(features, pd.DataFrame):

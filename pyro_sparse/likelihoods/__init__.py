@@ -12,15 +12,21 @@ from collections.abc import Mapping
 
 from .base import Column, Likelihood
 from .bernoulli import Bernoulli
+from .beta import Beta
+from .censored import CensoredNormal
 from .columns import Columns, LikelihoodLike
 from .counts import Categorical, Multinomial, NegativeBinomial, Poisson
 from .families import FAMILIES, family
 from .normal import Normal
 from .ordinal import Ordinal
+from .student import StudentT
+from .zero_inflated import ZeroInflatedNegativeBinomial
 
 __all__ = [
     "Bernoulli",
+    "Beta",
     "Categorical",
+    "CensoredNormal",
     "Column",
     "Columns",
     "Likelihood",
@@ -30,6 +36,8 @@ __all__ = [
     "Normal",
     "Ordinal",
     "Poisson",
+    "StudentT",
+    "ZeroInflatedNegativeBinomial",
     "get_likelihood",
 ]
 
@@ -51,9 +59,9 @@ def get_likelihood(likelihood: LikelihoodLike) -> Likelihood:
     Parameters
     ----------
     likelihood : str, mapping or Likelihood
-        "normal", "bernoulli", "ordinal", "poisson", "negative_binomial", "multinomial" or "categorical";
-        "auto", by the type and the cells of each column; a mapping from columns to likelihoods (`Columns`);
-        or an instance.
+        "normal", "student_t", "censored_normal", "bernoulli", "ordinal", "beta", "poisson",
+        "negative_binomial", "zero_inflated_negative_binomial", "multinomial" or "categorical"; "auto", by the
+        type and the cells of each column; a mapping from columns to likelihoods (`Columns`); or an instance.
 
     Raises
     ------

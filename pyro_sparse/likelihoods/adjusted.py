@@ -205,6 +205,9 @@ class Adjusted(Likelihood):
     def noise_sd(self) -> Tensor | None:
         return self.likelihood.noise_sd()
 
+    def variance_beside(self, dispersion: Tensor | None = None) -> Tensor | float:
+        return self.likelihood.variance_beside(dispersion)
+
 
 def _regression(likelihood: Likelihood, x: Tensor, per_row: PerRow) -> Tensor:
     """Effects (effect, feature) of the design at the posterior mode of columns without factors.

@@ -39,6 +39,7 @@ AROUND_CELLS = frozenset({
     "feature_gain", "feature_statistic", "filler", "for_columns", "intercept", "is_standardised",
     "labels", "mean", "name", "note_per_row", "of_features", "per_row_inputs", "reads_columns", "scorer",
     "separable", "setup", "slopes", "standardise", "start", "start_noise", "typical", "unadjusted", "units",
+    "variance_beside",
 })  # fmt: skip
 # Rows are the sum of what `forward` says of their cells, whatever that is.
 CELLS = Declared(
@@ -100,7 +101,7 @@ class Likelihood(Recorded, nn.Module):
     name : str
         The name `get_likelihood` knows it by.
     standardise : bool
-        Whether the fit works on z-scored columns (only `Normal` does) and undoes it on output.
+        Whether the fit works on z-scored columns (as `Normal` does) and undoes it on output.
     per_row_inputs : tuple of str
         Names of what it reads of each row beside the cells. Callers give them by name to `pyro_sparse.fit`
         and to the methods of a fit.
@@ -360,6 +361,22 @@ class Likelihood(Recorded, nn.Module):
     def noise_sd(self) -> Tensor | None:
         """Noise standard deviation (R, 1, G) on the model's scale, or None where it depends on the mean."""
         return None
+
+    def variance_beside(self, dispersion: Tensor | None = None) -> Tensor | float:
+        """Variance of cells beside that of f, (R, G): what shares of variance are shares of.
+
+        Parameters
+        ----------
+        dispersion : Tensor (R, G), optional
+            Where `has_dispersion`; default the fitted one.
+
+        Returns
+        -------
+        Tensor (R, G) or float
+            Of noise in the units of f its variance; else 1, as is usual for logits and logarithms of rates.
+        """
+        sd = self.noise_sd()
+        return 1.0 if sd is None else sd[:, 0] ** 2
 
     def forward(self, f: Tensor, per_row: PerRow = NOTHING) -> dist.Distribution:
         """Distribution of x given f (R, B, G): batch (R, B, G), event ()."""

@@ -39,13 +39,14 @@ from .base import (
 from .column_keys import keys_of, read_key
 from .counts import NegativeBinomial, Poisson
 from .families import family
+from .zero_inflated import ZeroInflatedNegativeBinomial
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = ["Columns", "Key", "LikelihoodLike"]
 
-_OF_COUNTS = {"poisson": Poisson, "negative_binomial": NegativeBinomial}
+_OF_COUNTS = {cls.name: cls for cls in (Poisson, NegativeBinomial, ZeroInflatedNegativeBinomial)}
 _NUMBERS = 2  # of a `feature_statistic`, at least: those of normal columns have so many
 Key: TypeAlias = str | int | type | tuple[str | int, ...]
 # What `get_likelihood` takes; of keys Any, for a mapping from text alone is no mapping from `Key`.
@@ -349,6 +350,16 @@ class Columns(Likelihood):
         return self._join([
             part.dispersion() if part.has_dispersion else torch.ones(n_restarts, len(columns))
             for part, columns in self._each()
+        ])  # fmt: skip
+
+    def variance_beside(self, dispersion: Tensor | None = None) -> Tensor:
+        """Of each part's columns its own."""
+        pieces = [None] * len(self._parts()) if dispersion is None else self._split(dispersion)
+        variances = [part.variance_beside(piece) for part, piece in zip(self._parts(), pieces, strict=True)]
+        n_restarts = max((len(v) for v in variances if isinstance(v, Tensor)), default=1)
+        return self._join([
+            torch.as_tensor(variance).expand(n_restarts, len(columns))
+            for variance, columns in zip(variances, self.columns, strict=True)
         ])  # fmt: skip
 
     def log_dispersion_prior(self, dispersion: Tensor) -> Tensor:

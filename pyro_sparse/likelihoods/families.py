@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from .base import Likelihood
 from .bernoulli import Bernoulli
+from .beta import Beta
+from .censored import CensoredNormal
 from .counts import Categorical, Multinomial, NegativeBinomial, Poisson
 from .normal import Normal
 from .ordinal import Ordinal
+from .student import StudentT
+from .zero_inflated import ZeroInflatedNegativeBinomial
 
 __all__ = ["FAMILIES", "family"]
 
 FAMILIES: dict[str, type[Likelihood]] = {
-    cls.name: cls for cls in (Normal, Bernoulli, Ordinal, Poisson, NegativeBinomial, Multinomial, Categorical)
-}
+    cls.name: cls
+    for cls in (
+        Normal, StudentT, CensoredNormal, Bernoulli, Ordinal, Beta, Poisson, NegativeBinomial,
+        ZeroInflatedNegativeBinomial, Multinomial, Categorical,
+    )
+}  # fmt: skip
 
 
 def family(likelihood: object) -> Likelihood:

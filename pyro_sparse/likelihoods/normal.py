@@ -165,6 +165,9 @@ class Normal(Likelihood):
     def _sd(self) -> Tensor:
         return self.floor * torch.exp(_soft_floor(self.log_sigma - math.log(self.floor)))
 
+    def variance_beside(self, dispersion: Tensor | None = None) -> Tensor:
+        return self.dispersion() if dispersion is None else dispersion
+
     def priors(self) -> dict[str, dist.Distribution]:
         shape = torch.full_like(self.log_sigma.squeeze(1), self.prior_shape)
         return {"sigma2": dist.InverseGamma(shape, torch.full_like(shape, self.prior_scale)).to_event(1)}

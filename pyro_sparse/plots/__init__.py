@@ -15,6 +15,7 @@ from .restarts import plot_agreement, plot_elbo
 from .scores import plot_scores
 from .sets import plot_sets
 from .transition import plot_transition
+from .variance import plot_variance_explained
 from .weights import plot_top_weights
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "plot_sets",
     "plot_top_weights",
     "plot_transition",
+    "plot_variance_explained",
 ]

@@ -64,12 +64,17 @@ def repeated_rows(cells: Cells) -> list[Finding]:
 
 
 def _expected_repeats(cells: Cells) -> float:
-    """Equal pairs of rows by chance; columns are taken for half as many, since they depend on one another."""
-    n_rows, log_chance = len(cells.values), 0.0
+    """Equal pairs of rows by chance; columns are taken for half as many, since they depend on one another.
+
+    Pattern by pattern of what is missing: where a view is missing as a whole, few columns tell rows apart.
+    """
+    log_chance = np.zeros(len(cells.columns))
     for j, column in enumerate(cells.columns):
-        share = np.unique(column, return_counts=True)[1] / n_rows
-        log_chance += float(np.log((share**2).sum() + (1 - cells.mask[:, j].mean()) ** 2))
-    return n_rows * (n_rows - 1) / 2 * float(np.exp(max(0.5 * log_chance, -700.0)))
+        share = np.unique(column, return_counts=True)[1] / max(len(column), 1)
+        log_chance[j] = np.log(max((share**2).sum(), 1e-300))
+    patterns, count = np.unique(cells.mask, axis=0, return_counts=True)
+    pairs = count * (count - 1) / 2
+    return float((pairs * np.exp(np.maximum(0.5 * patterns @ log_chance, -700.0))).sum())
 
 
 def outlying_rows(cells: Cells) -> tuple[list[Finding], NDArray[np.int_]]:
@@ -140,11 +145,10 @@ def _typical_part(cells: Cells) -> NDArray[np.float64]:
         covariance = (1 - level) * covariance + level * np.diag(np.diag(covariance) + 1e-12)
         values, vectors = np.linalg.eigh(covariance)
         white = (vectors / np.sqrt(np.maximum(values, 1e-9 * values[-1]))) @ vectors.T
-        whitened = np.where(cells.mask, (z - centre) * cells.mask @ white, np.nan)
-        with np.errstate(all="ignore"):
-            size = np.nanmean(np.sqrt(np.abs(whitened)), 1) ** 2
-        few = cells.mask.sum(1) < _LEAST_COLUMNS
-        size = np.where(few | np.isnan(size), np.nanmedian(size), size)
+        whitened = np.where(cells.mask, (z - centre) * cells.mask @ white, 0.0)
+        seen = cells.mask.sum(1)  # none, where a whole view of the row is missing
+        size = (np.sqrt(np.abs(whitened)).sum(1) / np.maximum(seen, 1)) ** 2
+        size = np.where(seen < _LEAST_COLUMNS, np.median(size[seen > 0]), size)
     return size
 
 

@@ -25,9 +25,9 @@ def total_effects(model: FactorModel, train: Batch, max_rows: int = ROWS) -> tup
 
     .. math:: \tfrac12 E[(f_j(z) - f_j(z_{-k}, z_k'))^2] \,/\, \mathrm{Var}(x_j)
 
-    with ``z`` from the guide and ``z_k'`` another row's value; the variance is that of the predictor plus the
-    noise (1 for likelihoods without a noise standard deviation). How far apart the rows happen to be that are
-    paired is taken out (`evened`), so that of straight lines nothing is left to chance but z.
+    with ``z`` from the guide and ``z_k'`` another row's value; the variance is that of the predictor plus
+    the noise (1 for likelihoods without one, `Likelihood.variance_beside`). How far apart the rows happen to
+    be that are paired is taken out (`evened`), so that of straight lines nothing is left to chance but z.
 
     Parameters
     ----------
@@ -48,8 +48,7 @@ def total_effects(model: FactorModel, train: Batch, max_rows: int = ROWS) -> tup
     z = location + sd * torch.randn_like(sd)
     weights = getattr(model, "weights", None)
     f = model.decode(z, weights)
-    noise = model.likelihood.noise_sd()
-    variance = f.var(1) + (1.0 if noise is None else noise[:, 0] ** 2)
+    variance = f.var(1) + model.likelihood.variance_beside()
     effects, slopes = [], []
     for k in range(z.shape[-1]):
         exchanged = z.clone()
@@ -99,9 +98,9 @@ def _by_rows(model: FactorModel, train: LargeBatch) -> tuple[np.ndarray, np.ndar
                 slope[:, k] += (change * (latents - exchanged)[0, :, k : k + 1]).sum(0)
         for k in used:
             change2[:, k] *= evened(z[0, :, k], others[k][0])
-        noise = restart.likelihood.noise_sd()
+        noise = restart.likelihood.variance_beside()
         variance = (squares - total**2 / n_rows) / max(n_rows - 1, 1)
-        variance = variance + (1.0 if noise is None else noise[0, 0].double() ** 2)
+        variance = variance + (noise if isinstance(noise, float) else noise[0].double())
         effects[r] = (0.5 * change2 / n_rows / variance.unsqueeze(-1)).clamp(0, 1).cpu().numpy()
         slopes[r] = (slope / n_rows).cpu().numpy()
     return effects, slopes

@@ -30,6 +30,7 @@ from ...data.large_table import JUDGED_CELLS, LargeTable
 from ...data.ordered_categories import labels_of, with_words
 from ...data.per_row import check_names, tensors_of
 from ...data.read import Batch, Table, give_back, read_like, read_table
+from ...data.views import as_one_table
 from ...findings.finding import Finding, read_findings, write_findings
 from ...graphs.alignment import apply_alignment
 from ..training import checkpoint as files
@@ -364,6 +365,7 @@ class Fit(FitResult):
         """
         check_whole(1, num_draws=num_draws)
         table = self._whole(X, "impute", per_row)
+        X = as_one_table(X)
         labels, whole = labels_of(self.model), as_frame(X)
         X = features_of(X, self.table.design)
         filled = read_like(X, self.feature_names, labels)  # what was seen stays as it is

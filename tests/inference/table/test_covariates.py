@@ -241,3 +241,17 @@ def test_a_column_that_groups_explain_wholly_is_refused():
     table["x3"] = (table.site == "a") * 2.0
     with pytest.raises(ValueError, match="x3"):
         fitted(table, steps=20)
+
+
+@pytest.mark.parametrize("likelihood", ["ordinal", "student_t"])
+def test_effects_begin_in_the_units_of_the_model(likelihood):
+    """Levels that count from 1, and columns with a unit of their own."""
+    rng = np.random.default_rng(6)
+    site = rng.integers(0, 2, 150)
+    z = rng.normal(size=(150, 1)) + 1.5 * site[:, None] + 0.7 * rng.normal(size=(150, 5))
+    x = 1.0 + np.digitize(z, [-1, 0, 1, 2]) if likelihood == "ordinal" else 30 * z + 500
+    model = ps.models.SparseDecoder(n_factors=1, decoder="linear", likelihood=likelihood)
+    fit = ps.fit(model, x, groups=site, restarts=1, steps=60, seed=0, progress=False)
+    effects = fit.covariate_effects
+    apart = (effects.loc["group = 1"] - effects.loc["group = 0"]).to_numpy()
+    assert ((apart > 0.8) & (apart < 4)).all() if likelihood == "ordinal" else (np.abs(apart - 45) < 20).all()

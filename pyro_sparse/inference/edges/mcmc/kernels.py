@@ -271,7 +271,7 @@ class CurvedRun:
 
     def _loading(self, f: torch.Tensor, rng: np.random.Generator) -> Array:
         kernel, state = self.kernel, self.state
-        noise = state.noise if kernel.cells.normal else 1.0
+        noise = kernel.cells.likelihood.variance_beside(state.noise)
         if kernel.curve.activation is None:
             return _array(_line_loadings(state.z, state.weight, noise))
         some = slice(None, None, -(-f.shape[-1] // _LOOKED_AT))
@@ -281,7 +281,8 @@ class CurvedRun:
     def terms(self) -> dict[str, Array]:
         """What else a state has that is reported, chain first, in model units; see `Terms`."""
         kernel, state = self.kernel, self.state
-        terms = {}
+        cov = _array(torch.linalg.inv(kernel.precision.double()))
+        terms = {"factor_correlation": np.broadcast_to(cov, (len(state.z), *cov.shape[1:]))}
         if kernel.cells.normal:
             terms["noise_sd"] = _array(state.noise.sqrt()) * kernel.unit
         if state.effects is not None:

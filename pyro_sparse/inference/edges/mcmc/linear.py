@@ -29,7 +29,7 @@ from ..moves.correlations import moved_correlations
 from ..moves.permutation import Anchors, anchors_of, exchanged
 from ..moves.rotations import Turns
 from ..regression.row_checks import floor_precision
-from .row_moments import Moments, RowMoments
+from .row_moments import Moments, RowMoments, by_feature
 
 __all__ = ["LinearChains", "LinearState"]
 
@@ -156,7 +156,7 @@ class LinearChains:
             state = state._replace(cov=self._correlations(state.cov, moments, rng))
         weight, edge, prob = self._loadings(state, moments, rng)
         count, (cells, squares) = self.rows.count, self.rows.sums
-        left = cells - (moments.total @ weight[..., None])[..., 0]  # D'(x - what the factors say)
+        left = cells - by_feature(weight, np.swapaxes(moments.total, -1, -2))  # D'(x - what the factors say)
         coefficients, of_means = self._coefficients(left, state.noise, rng)
         explained = 2 * (weight * moments.cross).sum(-1) - self._spread(weight, moments)
         noise = self._noise(np.maximum(squares - explained + of_means, 0.0), count, rng)
@@ -203,12 +203,12 @@ class LinearChains:
     def _coefficients(self, left: Array, noise: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """Coefficients (chain, feature, coefficient) given D'(x - W z), and what they add to squares."""
         values, vectors = self._axes
-        pull = (left[..., None, :] @ vectors)[..., 0, :]
+        pull = by_feature(left, vectors)
         precision = 1 / np.asarray(self.intercept_sd)[..., None] ** 2
         scale = 1 / (values / noise[..., None] + precision)
         in_axes = scale * pull / noise[..., None] + np.sqrt(scale) * rng.standard_normal(scale.shape)
         of_means = (values * in_axes**2 - 2 * in_axes * pull).sum(-1)
-        return (vectors @ in_axes[..., None])[..., 0], of_means
+        return by_feature(in_axes, np.swapaxes(vectors, -1, -2)), of_means
 
     def _noise(self, squares: Array, count: Array, rng: np.random.Generator) -> Array:
         """Variances given the sums of squared residuals, (chain, feature)."""

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Moments", "RowMoments"]
+__all__ = ["Moments", "RowMoments", "by_feature"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -56,7 +56,7 @@ class Moments(NamedTuple):
 
     def centred(self, coefficients: Array) -> Array:
         """(x - D coefficients)'Z, (chain, feature, factor)."""
-        return self.cross - (coefficients[..., None, :] @ self.total)[..., 0, :]
+        return self.cross - by_feature(coefficients, self.total)
 
     def exchanged(self, order: NDArray[np.intp]) -> Moments:
         """The same of factors in another order (chain, factor)."""
@@ -66,6 +66,19 @@ class Moments(NamedTuple):
         cross, total = np.take_along_axis(self.cross, wide, -1), np.take_along_axis(self.total, square, -1)
         drawn = None if self.rows_drawn is None else self.rows_drawn.exchanged(order)
         return Moments(gram, cross, total, whole, drawn)
+
+
+def by_feature(vectors: Array, matrices: Array) -> Array:
+    """Each feature's vector (chain, feature, i) times its matrix, or that of all (…, feature or 1, i, j).
+
+    Parameters
+    ----------
+    vectors, matrices : ndarray
+    """
+    if matrices.shape[-3] == 1:  # one product, and not one for each feature
+        return vectors @ matrices[..., 0, :, :]
+    product: Array = (vectors[..., None, :] @ matrices)[..., 0, :]
+    return product
 
 
 @dataclass(frozen=True, eq=False)

@@ -111,6 +111,7 @@ def draw_decoder(
         x = likelihood.observation(f.clamp(max=12.0)).sample()[0].double().numpy()
         still = np.ptp(x, axis=0) == 0
         x[0, still] += np.where(x[0, still] > 0, -1, 1)
+        spread = likelihood.variance_beside()
     if has_normal_noise(likelihood) and not curve.activation:
         loading = weight / np.sqrt((weight**2).sum(1) + noise)[:, None]
     else:
@@ -125,8 +126,7 @@ def _draw_parameters(likelihood: Likelihood, rng: np.random.Generator) -> None:
     ):  # beyond the ends of `log_theta` there is nothing to look for
         extra = np.abs(likelihood.prior_scale * rng.standard_normal(likelihood.log_theta.shape))
         likelihood.log_theta.copy_(torch.as_tensor(-2 * np.log(extra)))
-        return
-    parameters = LikelihoodParameters(likelihood)
+    parameters = LikelihoodParameters(likelihood, leave_out=("log_theta",))
     named = dict(likelihood.named_parameters())
     for name, value in zip(parameters.drawn, parameters.from_prior(), strict=True):
         named[name].copy_(value)

@@ -1,0 +1,137 @@
+"""Several tables over overlapping rows (views, assays, modalities) as one; columns say where they are from.
+
+A row that a view has not seen is a row of missing cells there. Everything else (a likelihood for the columns
+of each view, patterns of what is missing, covariates) is what any table has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pandas as pd
+
+from .columns import as_frame
+
+if TYPE_CHECKING:
+    from .._utils.types import TableLike
+
+__all__ = ["SEPARATOR", "as_one_table", "join_views", "views_of"]
+
+SEPARATOR = ":"  # between the name of a view and that of a feature
+
+
+def join_views(views: Mapping[str, TableLike]) -> pd.DataFrame:
+    """One table of several, over all rows that any of them has.
+
+    Parameters
+    ----------
+    views : mapping of str to array_like (row, feature), DataFrame or AnnData; or a MuData
+        By name. Rows are matched by their names; tables without names have the same rows in the same order.
+
+    Returns
+    -------
+    DataFrame (row, feature)
+        Columns are called "view:feature"; cells of rows that a view does not have are missing. Give columns
+        of a view their likelihood by ``{"view:*": "poisson"}``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        No views, or something that is no table; names that are no text, or hold ":"; a row that is there
+        twice; tables without names of rows beside others with them, or of other lengths.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rna = pd.DataFrame({"g1": [1, 2], "g2": [3, 4]}, index=["a", "b"])
+    >>> protein = pd.DataFrame({"p1": [5.0, 6.0]}, index=["b", "c"])
+    >>> join_views({"rna": rna, "protein": protein})
+       rna:g1  rna:g2  protein:p1
+    a     1.0     3.0         NaN
+    b     2.0     4.0         5.0
+    c     NaN     NaN         6.0
+    """
+    tables: Mapping[str, Any] = getattr(views, "mod", views)
+    if not isinstance(tables, Mapping) or not tables:
+        raise TypeError(
+            f"X: got {type(views).__name__}, wanted a mapping of names to tables, one for each view"
+        )
+    frames = {name: _frame(name, table) for name, table in tables.items()}
+    named = {name: not _is_numbered(frame) for name, frame in frames.items()}
+    if not any(named.values()):
+        lengths = {name: len(frame) for name, frame in frames.items()}
+        if len(set(lengths.values())) > 1:
+            counts = ", ".join(f"{n} ({name})" for name, n in lengths.items())
+            raise ValueError(
+                f"X: views have {counts} rows, and no names by which they could be matched; give DataFrames "
+                "whose index says which row is which"
+            )
+    elif not all(named.values()):
+        without = next(name for name, has in named.items() if not has)
+        raise ValueError(
+            f"X: view {without!r} has no names of rows, and others have; give all of them an index that says "
+            "which row is which"
+        )
+    for name, frame in frames.items():
+        if frame.index.has_duplicates:
+            again = frame.index[frame.index.duplicated()][0]
+            raise ValueError(f"X: view {name!r} has the row {again!r} twice; give each row once")
+    return pd.concat(list(frames.values()), axis=1, join="outer", sort=False)
+
+
+def as_one_table(data: TableLike) -> TableLike:
+    """Views joined; anything else as it is.
+
+    Parameters
+    ----------
+    data : any
+    """
+    is_mudata = hasattr(data, "mod") and hasattr(data, "obs_names")
+    return (
+        join_views(cast("Mapping[str, TableLike]", data)) if is_mudata or isinstance(data, Mapping) else data
+    )
+
+
+def views_of(feature_names: list[str]) -> dict[str, list[int]]:
+    """Features of each view, by what stands before the first ":" of their names; "all" if some have none.
+
+    Parameters
+    ----------
+    feature_names : list of str
+    """
+    views: dict[str, list[int]] = {}
+    for j, name in enumerate(feature_names):
+        view, separator, _ = name.partition(SEPARATOR)
+        if not separator:
+            return {"all": list(range(len(feature_names)))}
+        views.setdefault(view, []).append(j)
+    return views
+
+
+def _frame(name: object, table: Any) -> pd.DataFrame:
+    """A view with the names that its columns will have."""
+    if not isinstance(name, str) or not name or SEPARATOR in name:
+        raise ValueError(
+            f"X: a view is called {name!r}, wanted a name without {SEPARATOR!r}, which stands between view "
+            "and feature"
+        )
+    table = as_frame(table)
+    if not isinstance(table, pd.DataFrame):
+        from .read import read_array
+
+        cells, features, samples = read_array(table, f"X[{name!r}]")
+        features = [f"x{j + 1}" for j in range(cells.shape[1])] if features is None else features
+        table = pd.DataFrame(cells, samples, features)
+    table = table.copy(deep=False)
+    table.columns = [f"{name}{SEPARATOR}{feature}" for feature in table.columns]
+    return table
+
+
+def _is_numbered(frame: pd.DataFrame) -> bool:
+    """Whether rows have no names: an index that only counts."""
+    return isinstance(frame.index, pd.RangeIndex) or bool(
+        pd.api.types.is_integer_dtype(frame.index.dtype)
+        and np.array_equal(frame.index, np.arange(len(frame)))
+    )

@@ -1,0 +1,136 @@
+r"""How much of each view's variance goes with each factor, and whether the factor is active there.
+
+.. math:: R^2_{mk} = \frac1{|m|} \sum_{j \in m} \lambda_{jk}^2, \qquad
+          R^2_m = \frac1{|m|} \sum_{j \in m} \lambda_j^\top C\, \lambda_j
+
+over the features j of view m, with standardised loadings :math:`\lambda` and the factors' correlations C, in
+every draw of the chains. Edges are a poor sign of activity: of a thousand genes some have an edge by chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from ..data.views import views_of
+from . import arviz as _arviz
+from .draws import of_kept_chains
+from .salience import check_has_loadings
+
+if TYPE_CHECKING:
+    from .._utils.types import ArvizData
+
+__all__ = ["ACTIVE", "TOTAL", "variance_explained"]
+
+ACTIVE = 0.01  # share of a view's variance from which a factor is called active there, as MOFA's users do
+TOTAL = "all factors"
+
+
+def variance_explained(
+    idata: ArvizData,
+    views: Mapping[str, Sequence[str]] | None = None,
+    *,
+    active: float = ACTIVE,
+    prob: float = 0.9,
+    kind: _arviz.IntervalKind = "eti",
+) -> pd.DataFrame:
+    """Share of the variance of each view's features that goes with each factor.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `fit.edge_posterior()` of a table, with draws of standardised loadings.
+    views : mapping of str to sequence of str, optional
+        Features by view. Default: what stands before ":" in their names (`join_views`); else all in one view.
+    active : float
+        Share from which a factor is active in a view, in (0, 1).
+    prob : float
+        Probability inside the interval.
+    kind : {"hdi", "eti"}
+        Shortest interval, or equal tails.
+
+    Returns
+    -------
+    DataFrame
+        One row per view and factor, and one for "all factors" of each view: `view`, `factor`, `variance`
+        (posterior mean, in [0, 1]), the ends of its interval (`eti90_lb`, `eti90_ub`, named by kind and prob)
+        and `p_active`, the posterior probability that it is at least `active`. Under likelihoods without a
+        noise of their own it is the variance of the linear predictor plus 1. Shares of correlated factors do
+        not add up to that of all.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The object has no draws of standardised loadings; `active` is out of range; a view names a feature
+        that is not there, or none.
+    """
+    check_has_loadings(idata)
+    if not 0 < active < 1:
+        raise ValueError(f"active: got {active!r}, wanted a share of variance between 0 and 1, such as .01")
+    posterior = _arviz.get_group(idata, "posterior")
+    features = [str(name) for name in posterior["feature"].to_numpy()]
+    members = _members(views, features)
+    kept = np.flatnonzero(_arviz.get_group(idata, "sample_stats")["kept"].to_numpy())
+    loading = posterior["weight"].isel(chain=kept).transpose("chain", "draw", "feature", "factor")
+    of_features = loading**2
+    whole = _of_all(posterior, loading, kept)
+    every = xr.concat([of_features, whole], "factor")
+    of_views = [every.isel(feature=at).mean("feature") for at in members.values()]
+    shares = xr.concat(of_views, pd.Index(list(members), name="view"))
+    shares = shares.transpose("chain", "draw", "view", "factor")
+    shares = of_kept_chains(idata, shares)
+    lower, upper = _arviz.interval(shares, prob, kind)
+    name = f"{kind}{100 * prob:g}"
+    columns = {
+        "variance": shares.mean(("chain", "draw")),
+        f"{name}_lb": lower,
+        f"{name}_ub": upper,
+        "p_active": (shares >= active).mean(("chain", "draw")),
+    }
+    factors = [str(k) for k in shares["factor"].to_numpy()]
+    return pd.DataFrame(
+        {
+            "view": np.repeat(list(members), len(factors)),
+            "factor": factors * len(members),
+            **{
+                column: values.transpose("view", "factor").to_numpy().ravel()
+                for column, values in columns.items()
+            },
+        }
+    )
+
+
+def _of_all(posterior: xr.Dataset, loading: xr.DataArray, kept: np.ndarray) -> xr.DataArray:
+    """Share of each feature's variance that goes with all factors, (chain, draw, feature, one factor)."""
+    values = loading.to_numpy().astype(float)
+    if "factor_correlation" in posterior:
+        cov = posterior["factor_correlation"].isel(chain=kept).to_numpy()
+        share = ((values @ cov) * values).sum(-1)
+    else:
+        share = (values**2).sum(-1)
+    total = xr.DataArray(np.clip(share, 0, 1)[..., None], dims=("chain", "draw", "feature", "factor"))
+    coords = {name: loading[name] for name in ("chain", "draw", "feature") if name in loading.coords}
+    return total.assign_coords(factor=[TOTAL], **coords)
+
+
+def _members(views: Mapping[str, Sequence[str]] | None, features: list[str]) -> dict[str, list[int]]:
+    if views is None:
+        return views_of(features)
+    place = {name: j for j, name in enumerate(features)}
+    members: dict[str, list[int]] = {}
+    for view, names in views.items():
+        if unknown := [name for name in names if name not in place]:
+            raise ValueError(
+                f"views: {view!r} names {unknown[0]!r}, and the table has no such feature; its features "
+                f"begin {features[:3]}"
+            )
+        if not len(names):
+            raise ValueError(f"views: {view!r} has no features; leave it out")
+        members[str(view)] = [place[name] for name in names]
+    if not members:
+        raise ValueError("views: got none; give some, or leave it out")
+    return members
