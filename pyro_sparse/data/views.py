@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 
 from .columns import as_frame
 
@@ -89,9 +90,10 @@ def as_one_table(data: TableLike) -> TableLike:
     data : any
     """
     is_mudata = hasattr(data, "mod") and hasattr(data, "obs_names")
-    return (
-        join_views(cast("Mapping[str, TableLike]", data)) if is_mudata or isinstance(data, Mapping) else data
-    )
+    is_mapping = isinstance(data, Mapping) and not hasattr(data, "shape")  # as some sparse matrices are
+    if is_mudata or is_mapping:
+        return join_views(cast("Mapping[str, TableLike]", data))
+    return data
 
 
 def views_of(feature_names: list[str]) -> dict[str, list[int]]:
@@ -118,12 +120,13 @@ def _frame(name: object, table: Any) -> pd.DataFrame:
             "and feature"
         )
     table = as_frame(table)
-    if not isinstance(table, pd.DataFrame):
-        from .read import read_array
-
-        cells, features, samples = read_array(table, f"X[{name!r}]")
-        features = [f"x{j + 1}" for j in range(cells.shape[1])] if features is None else features
-        table = pd.DataFrame(cells, samples, features)
+    if hasattr(table, "var_names") and hasattr(table, "to_df"):  # AnnData
+        table = table.to_df()
+    elif not isinstance(table, pd.DataFrame):
+        cells = table.toarray() if sp.issparse(table) else np.asarray(table)
+        if cells.ndim != 2:
+            raise ValueError(f"X: view {name!r} has shape {cells.shape}, wanted a table (row, feature)")
+        table = pd.DataFrame(cells, columns=[f"x{j + 1}" for j in range(cells.shape[1])])
     table = table.copy(deep=False)
     table.columns = [f"{name}{SEPARATOR}{feature}" for feature in table.columns]
     return table

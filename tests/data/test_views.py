@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 import pyro_sparse as ps
 from pyro_sparse.data.views import as_one_table, join_views, views_of
@@ -29,6 +30,9 @@ def test_containers_of_views_are_read():
     arrays = join_views({"a": np.ones((3, 2)), "b": np.zeros((3, 1))})
     assert list(arrays.columns) == ["a:x1", "a:x2", "b:x1"] and len(arrays) == 3
     assert as_one_table(RNA) is RNA
+    dictionary = sp.dok_matrix(np.eye(3))  # a mapping, too, and one table
+    assert as_one_table(dictionary) is dictionary
+    assert list(join_views({"a": sp.csr_matrix(np.eye(3))}).columns) == ["a:x1", "a:x2", "a:x3"]
 
 
 def test_kinds_of_columns_survive():
@@ -49,6 +53,7 @@ def test_features_go_by_what_stands_before_the_colon():
         ({"a:b": RNA}, ValueError, "a view is called 'a:b', wanted a name without ':'"),
         ({"a": RNA, "b": np.ones((3, 1))}, ValueError, "view 'b' has no names of rows, and others have"),
         ({"a": np.ones((3, 1)), "b": np.ones((2, 1))}, ValueError, r"views have 3 \(a\), 2 \(b\) rows"),
+        ({"a": np.ones(3)}, ValueError, r"view 'a' has shape \(3,\), wanted a table"),
         ({"a": RNA.iloc[[0, 0]]}, ValueError, "view 'a' has the row 'a' twice"),
     ],
 )
