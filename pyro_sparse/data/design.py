@@ -172,8 +172,8 @@ def taken_out(
     """
     data = as_frame(as_one_table(data))
     here = {role: values for role, values in given.items() if values is not None}
-    names = {role: names_of(values) for role, values in here.items()}
     frame = data if isinstance(data, pd.DataFrame) else getattr(data, "obs", None)
+    names = {role: _named_columns(values, frame, data) for role, values in here.items()}
     gone: list[str] = []
     for role, wanted in names.items():
         if wanted is None:
@@ -192,8 +192,8 @@ def taken_out(
         here[role] = frame[list(wanted)]
         gone += wanted
     left = [name for name in taken if name not in gone and frame is not None and name in frame.columns]
-    for name in left:
-        here[name] = cast(pd.DataFrame, frame)[name]
+    # before what is given: of two the caller's own word counts
+    here = {**{name: cast(pd.DataFrame, frame)[name] for name in left}, **here}
     gone += left
     if isinstance(data, pd.DataFrame) and gone:
         data = data.drop(columns=list(dict.fromkeys(gone)))
@@ -223,6 +223,16 @@ def names_of(values: Any) -> list[str] | None:
         return [values]
     short = isinstance(values, list | tuple) and 0 < len(values) < 10
     return list(values) if short and all(isinstance(value, str) for value in values) else None
+
+
+def _named_columns(values: Any, frame: pd.DataFrame | None, data: Any) -> list[str] | None:
+    """Names of columns, unless a list of strings is one level for each row."""
+    names = names_of(values)
+    if names is None or isinstance(values, str):
+        return names
+    there = frame is not None and set(names) <= set(frame.columns)
+    n_rows = data.shape[0] if hasattr(data, "shape") else len(data)
+    return names if there or len(names) != n_rows else None
 
 
 def design_of(

@@ -220,7 +220,8 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             **beside,
             **{name: value for name, value in optional.items() if value is not None},
         )
-        self._covariates = {role: names for role, names in _column_names(covariates, groups) if names}
+        given = {"covariates": covariates, "groups": groups}
+        self._covariates = {role: names for role, values in given.items() if (names := names_of(values))}
         best = self.fit_.best
         self.components_ = np.asarray(self.fit_.weights[best].T, dtype=float)
         self.edge_score_ = np.asarray(self.fit_.edge_score[best].T, dtype=float)
@@ -326,7 +327,7 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self, X: TableLike, covariates: Covariates | None, groups: Covariates | None
     ) -> tuple[TableLike, dict[str, Any]]:
         """The features of new rows, and their covariates by role; those that `fit` named are columns of X."""
-        given = {"covariates": covariates, "groups": groups}
+        given: dict[str, Any] = {"covariates": covariates, "groups": groups}
         given = {role: self._covariates.get(role) if v is None else v for role, v in given.items()}
         X, beside, _ = taken_out(X, given)
         return X, beside
@@ -357,10 +358,3 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         tags.input_tags.allow_nan = True
         tags.non_deterministic = self.random_state is None
         return tags
-
-
-def _column_names(
-    covariates: Covariates | None, groups: Covariates | None
-) -> list[tuple[str, list[str] | None]]:
-    """Names of columns, by role, where these were given."""
-    return [("covariates", names_of(covariates)), ("groups", names_of(groups))]

@@ -20,16 +20,16 @@ import torch
 from torch import Tensor, nn
 
 from .._utils.declared import keeps
-from .base import CELLS, NOTHING, ArrayT, Likelihood, PerRow, Slopes, filled
+from .base import CELLS, NOTHING, ArrayT, Likelihood, PerRow, Slopes, filled, in_kind
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = ["EFFECT_SD", "Adjusted"]
 
-# Prior standard deviation of an effect, of one standard deviation of a covariate on the linear predictor: the
-# scale that Gelman, Jakulin, Pittau and Su (2008, Annals of Applied Statistics 2(4)) give coefficients of a
-# logistic regression.
+# Prior standard deviation of an effect, of one standard deviation of a covariate on the linear predictor: as
+# wide as the scale of the Cauchy prior that Gelman, Jakulin, Pittau and Su (2008, Annals of Applied
+# Statistics 2(4)) give coefficients of a logistic regression, whose inputs have a standard deviation of .5.
 EFFECT_SD = 2.5
 _NEWTON, _FARTHEST = 25, 1.0  # steps at most, and how far a predictor may move in one of them
 
@@ -49,7 +49,6 @@ class Adjusted(Likelihood):
     effects : Parameter (restart, effect, feature)
         :math:`\beta`; begins at the maximum of a regression of each column on the design alone, where the
         likelihood has `cell_terms`, and else at 0.
-
     """
 
     declares = (CELLS,)
@@ -72,14 +71,15 @@ class Adjusted(Likelihood):
 
     def setup(self, n_features: int, n_restarts: int = 1) -> None:
         self.likelihood.setup(n_features, n_restarts)
-        start = torch.zeros(self.n_effects, n_features) if self._begin is None else self._begin
+        start = torch.zeros(self.n_effects, n_features) if self._begin is None else self._begin[1:]
         self.effects = nn.Parameter(start.to(torch.get_default_dtype()).repeat(n_restarts, 1, 1))
 
     @torch.no_grad()
     def calibrate_effects(self, x: Tensor, per_row: PerRow) -> None:
-        """Where effects begin: each column's regression on the design, by Newton's method."""
+        """Where intercepts and effects begin: each column's regression on the design, by Newton's method."""
         columns = x.shape[1]
-        self._begin = torch.zeros(self.n_effects, columns)
+        self._begin = torch.zeros(1 + self.n_effects, columns)
+        self._begin[0] = torch.nan  # as the likelihood has it
         for part, members in self.likelihood.families():
             here = list(range(columns)) if members is None else members
             if keeps(part, "normal noise"):  # least squares have been there
@@ -200,7 +200,10 @@ class Adjusted(Likelihood):
         return self.likelihood.amount(per_row)
 
     def start(self, x: ArrayT, mask: ArrayT | None = None) -> ArrayT:
-        return self.likelihood.start(x, mask)
+        intercept = torch.as_tensor(self.likelihood.start(x, mask))
+        if self._begin is not None:  # of an average row, which is not the rows' average where the link bends
+            intercept = torch.where(self._begin[0].isnan(), intercept, self._begin[0].to(intercept))
+        return in_kind(intercept, x)
 
     def noise_sd(self) -> Tensor | None:
         return self.likelihood.noise_sd()
@@ -210,17 +213,22 @@ class Adjusted(Likelihood):
 
 
 def _regression(likelihood: Likelihood, x: Tensor, per_row: PerRow) -> Tensor:
-    """Effects (effect, feature) of the design at the posterior mode of columns without factors.
+    """Intercepts and effects (1 + effect, feature) at the posterior mode of columns without factors.
+
+    Intercepts are NaN where the likelihood has no `cell_terms`.
 
     Parameters
     ----------
     likelihood : Likelihood
     x : Tensor (row, feature)
         NaN where missing.
-    per_row : mapping of str to array (row, 1)
+    per_row : mapping of str to Tensor (row, 1)
+        The design (row, effect) among them.
     """
-    rows = {name: torch.as_tensor(values).double() for name, values in per_row.items()}
+    rows = {name: values.double() for name, values in per_row.items()}
     design = rows.pop("design")
+    if not keeps(likelihood, "cell terms"):
+        return _unknown(design.shape[1], x.shape[1])
     cells, observed = filled(x.double(), filler=likelihood.filler)
     alone = copy.deepcopy(likelihood).double()
     alone.setup(x.shape[1], 1)
@@ -232,13 +240,11 @@ def _regression(likelihood: Likelihood, x: Tensor, per_row: PerRow) -> Tensor:
     theta[:, 0] = torch.as_tensor(alone.start(torch.where(observed, cells, torch.nan))).double()
     precision = torch.full((framed.shape[1],), EFFECT_SD**-2).double()
     precision[0] = 1e-6
-    if not keeps(likelihood, "cell terms"):
-        return theta[:, 1:].mT
     for _ in range(_NEWTON):
         f = (theta @ framed.mT).unsqueeze(0)
         terms = alone.cell_terms(f, cells.mT.unsqueeze(0), dispersion, across, 2)
         if terms is None:
-            return torch.zeros_like(theta[:, 1:].mT)
+            return _unknown(design.shape[1], x.shape[1])
         slope, bend = (term[0] * observed.mT for term in terms[1:])
         hessian = (bend.unsqueeze(1) * framed.mT) @ framed + precision.diag()
         step = torch.linalg.solve(hessian, slope @ framed - precision * theta)
@@ -246,4 +252,10 @@ def _regression(likelihood: Likelihood, x: Tensor, per_row: PerRow) -> Tensor:
         theta = theta + step * (_FARTHEST / moves.clamp(min=_FARTHEST))
         if bool((moves < 1e-6).all()):
             break
-    return theta[:, 1:].mT
+    return theta.mT
+
+
+def _unknown(n_effects: int, n_features: int) -> Tensor:
+    start = torch.zeros(1 + n_effects, n_features)
+    start[0] = torch.nan
+    return start

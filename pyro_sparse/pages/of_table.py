@@ -194,6 +194,7 @@ def gather(
     verdict = _verdict(fit, chosen, fdr, rivals | kept, run, in_doubt)
     used = [k for k, name in enumerate(names) if name in set(chosen["factor"])]
     correlation = _correlation(np.asarray(fit.factor_cov))
+    covariates = _covariates(fit, idata)
     return {
         "word": word,
         "run": run,
@@ -237,8 +238,8 @@ def gather(
             {"name": names[k], "values": [float(correlation[k, m]) for m in used]} for k in used
         ],
         "correlated_names": [names[k] for k in used],
-        "covariates": _covariates(fit, idata),
-        "in_units": not _noise_of_unit_variance(fit),
+        "covariates": covariates[:_MOST_COVARIATES],
+        "n_covariates_more": max(len(covariates) - _MOST_COVARIATES, 0),
         "restarts": [
             {"number": r, "elbo": float(fit.elbo[r]), "heldout": float(fit.heldout_elbo[r]),
              "best": r == int(fit.best), "kept": bool(kept[r]), "alike": verdict["alike"][r]}
@@ -269,7 +270,7 @@ def _covariates(fit: Fit, idata: ArvizData) -> list[dict[str, Any]]:
             "n_clear": int(((effects["lower"] > 0) | (effects["upper"] < 0)).sum()) if drawn else None,
             "effects": effects.nlargest(_STRONGEST, "size").to_dict("records"),
         }
-        for name, effects in list(table.groupby("covariate", sort=False))[:_MOST_COVARIATES]
+        for name, effects in table.groupby("covariate", sort=False)
     ]
 
 

@@ -82,8 +82,9 @@ def test_effects_begin_at_the_mode_of_a_regression(kind):
             level = y * f - (np.logaddexp(0, f) if kind == "bernoulli" else np.exp(f))
             return -level.sum() + 0.5 * (theta[1:] ** 2).sum() / EFFECT_SD**2
 
-        want = optimize.minimize(loss, np.zeros(1 + P), method="BFGS", options={"gtol": 1e-8}).x[1:]
-        np.testing.assert_allclose(likelihood.effects[1, :, j].detach(), want, atol=1e-3)
+        want = optimize.minimize(loss, np.zeros(1 + P), method="BFGS", options={"gtol": 1e-8}).x
+        np.testing.assert_allclose(likelihood.effects[1, :, j].detach(), want[1:], atol=1e-3)
+        assert float(likelihood.start(x)[j]) == pytest.approx(want[0], abs=1e-3)
 
 
 def test_columns_under_normal_noise_begin_at_zero():

@@ -28,7 +28,7 @@ from ...data.design import ARRAYS as DESIGN_ARRAYS
 from ...data.design import ROLES, Design, features_of
 from ...data.large_table import JUDGED_CELLS, LargeTable
 from ...data.ordered_categories import labels_of, with_words
-from ...data.per_row import check_names, tensors_of
+from ...data.per_row import check_names, of_rows, tensors_of
 from ...data.read import Batch, Table, give_back, read_like, read_table
 from ...data.views import as_one_table
 from ...findings.finding import Finding, read_findings, write_findings
@@ -522,11 +522,9 @@ class Fit(FitResult):
         with undisturbed(seed), torch.no_grad():
             prior = self.model.factor_prior()
             z = prior.expand((*prior.batch_shape[:-1], n)).sample()
-            rows = np.random.default_rng(seed)
-            drawn = {
-                name: values[rows.integers(len(values), size=n)]
-                for name, values in self.table.per_row.items()
-            }
+            # what goes with a row goes together: a batch and its exposures
+            n_rows = max((len(values) for values in self.table.per_row.values()), default=1)
+            drawn = of_rows(self.table.per_row, np.random.default_rng(seed).integers(n_rows, size=n))
             per_row = tensors_of(drawn, z.dtype, z.device)
             f = self.model.decode(z, getattr(self.model, "weights", None))
             x = self.model.likelihood.observation(f, None, per_row).sample()[self.best]
@@ -536,8 +534,8 @@ class Fit(FitResult):
     def covariate_effects(self) -> pd.DataFrame:
         """Effects of covariates and groups on each feature (covariate, feature), of the best restart.
 
-        Of a number its unit, of a category each level against the average row, all else equal: in the
-        caller's units under normal noise, else on the scale of the linear predictor (log odds, log rates).
+        Of a number its unit, of a category each level against the average row, all else equal: of columns of
+        measurements in the caller's units, else on the scale of the linear predictor (log odds, log rates).
         Empty without covariates. Posterior draws are `covariate_effect` in what `edge_posterior` returns.
         """
         return covariate_effects(self)

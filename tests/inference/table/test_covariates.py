@@ -210,14 +210,12 @@ def test_many_groups_leave_noise_alone():
 
 
 @pytest.mark.slow
-def test_curves_and_the_engine_have_them_too(normal):
+def test_the_engine_holds_them_and_says_so(normal):
     fit, table, edge, *_ = normal
     program = fit.edge_posterior("program")
     chains = fit.edge_posterior()
     np.testing.assert_allclose(ps.edge_prob(program), ps.edge_prob(chains), atol=0.1)
-    assert "takes effects of covariates as the fit left it" in program.attrs["verdict"].replace(
-        "take ", "takes "
-    )
+    assert "The chains take the effects of covariates as the fit left them" in program.attrs["verdict"]
     with pytest.raises(ValueError, match="holds no effects of covariates"):
         ps.covariate_effects(program)
 
@@ -255,3 +253,37 @@ def test_effects_begin_in_the_units_of_the_model(likelihood):
     effects = fit.covariate_effects
     apart = (effects.loc["group = 1"] - effects.loc["group = 0"]).to_numpy()
     assert ((apart > 0.8) & (apart < 4)).all() if likelihood == "ordinal" else (np.abs(apart - 45) < 20).all()
+
+
+def test_levels_of_few_new_rows_are_no_names_of_columns(normal):
+    fit, table, *_ = normal
+    few = table[:3]
+    apart = fit.transform(few[fit.feature_names], covariates=few[["age"]], groups=few.site.tolist())
+    np.testing.assert_array_equal(apart, fit.transform(few))
+    cells = few[fit.feature_names].to_numpy()
+    unnamed = fit.transform(cells, covariates=few.age.to_numpy(), groups=few.site.tolist())
+    np.testing.assert_array_equal(unnamed, apart)
+
+
+def test_what_is_given_counts_more_than_a_column_of_the_table(normal):
+    fit, table, *_ = normal
+    few = table[:4]
+    other = ["a", "b", "c", "a"]
+    given = fit.predict(few, groups=other)
+    np.testing.assert_array_equal(given, fit.predict(few.assign(site=other)))
+    assert np.abs(given - fit.predict(few)).max() > 0.1
+
+
+def test_simulated_rows_have_their_own_rows_inputs_together():
+    """A site that is watched fifty times as long and has a fiftieth of the rate: totals are alike."""
+    rng = np.random.default_rng(7)
+    site = rng.integers(0, 2, 300)
+    rate = 5.0 * np.exp(0.2 * rng.normal(size=(300, 1))) * np.ones(4)
+    likelihood = ps.likelihoods.Poisson(size_factors=False)
+    model = ps.models.SparseDecoder(n_factors=1, decoder="linear", likelihood=likelihood)
+    fit = ps.fit(
+        model, rng.poisson(rate), groups=site, exposure=np.where(site == 1, 50.0, 1.0), restarts=1, steps=100,
+        seed=0, progress=False,
+    )  # fmt: skip
+    totals = fit.sample(400).sum(1)
+    assert ((totals > 5) & (totals < 80)).mean() > 0.97

@@ -328,12 +328,14 @@ def _unlike_prior(fit: Fit, draws: ProgramDraws, pool: ChainPool) -> list[Findin
 
 def _held(fit: Fit, made: ModelProgram) -> list[Finding]:
     """Parameters of which nothing says what is believed, and effects of covariates."""
+    has_effects = fit.table.design is not None
     held = [name for name in made.held if name != "likelihood.effects"]
-    held += ["effects of covariates"] if fit.table.design is not None else []
+    held += ["the effects of covariates"] if has_effects else []
     if not held:
         return []
+    them = "them" if len(held) > 1 or has_effects else "it"
     message = (
-        f"The chains take {', '.join(held)} as the fit left {'them' if len(held) > 1 else 'it'}: "
+        f"The chains take {', '.join(held)} as the fit left {them}: "
         "edges do not know how uncertain that is, and may be too sure"
     )
     remedy = "write the model as a Program, where each number has a prior"
