@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
 from . import arviz as _arviz
+from .draw_table import draw_table
 from .draws import of_kept_chains
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from .._utils.types import ArvizData
 
 __all__ = ["covariate_effects"]
@@ -53,17 +54,4 @@ def covariate_effects(
     kept = _arviz.get_group(idata, "sample_stats")["kept"].to_numpy().astype(bool)
     draws = posterior[_SITE].isel(chain=kept).transpose("chain", "draw", "covariate", "feature")
     draws = of_kept_chains(idata, draws)
-    lower, upper = _arviz.interval(draws, prob, kind)
-    mean, sd = draws.mean(("chain", "draw")), draws.std(("chain", "draw"))
-    name = f"{kind}{100 * prob:g}"
-    columns = {"mean": mean, "sd": sd, f"{name}_lb": lower, f"{name}_ub": upper}
-    return pd.DataFrame(
-        {
-            "covariate": mean["covariate"].to_numpy().repeat(mean.sizes["feature"]),
-            "feature": list(mean["feature"].to_numpy()) * mean.sizes["covariate"],
-            **{
-                column: values.transpose("covariate", "feature").to_numpy().ravel()
-                for column, values in columns.items()
-            },
-        }
-    )
+    return draw_table(draws, prob, kind)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from . import arviz as _arviz
+from .draw_table import draw_table
 from .draws import of_kept_chains
 
 if TYPE_CHECKING:
@@ -46,20 +48,10 @@ def factor_scores(idata: ArvizData, *, prob: float = 0.9, kind: _arviz.IntervalK
             "idata: holds no scores; wanted fit.edge_posterior(scores=True), whose chains keep draws of them"
         )
     draws = _arviz.get_group(idata, "scores")["z"].transpose("chain", "draw", "sample", "factor")
-    draws, names = of_kept_chains(idata, draws), draws["factor"]
-    draws = draws.isel(factor=draws.notnull().all(("chain", "draw", "sample")).to_numpy())
-    ends = _arviz.interval(draws, prob, kind)
-    moments = draws.mean(("chain", "draw")), draws.std(("chain", "draw"))
-    mean, sd, lower, upper = (values.reindex(factor=names) for values in (*moments, *ends))
-    name = f"{kind}{100 * prob:g}"
-    columns = {"mean": mean, "sd": sd, f"{name}_lb": lower, f"{name}_ub": upper}
-    return pd.DataFrame(
-        {
-            "sample": mean["sample"].to_numpy().repeat(mean.sizes["factor"]),
-            "factor": list(mean["factor"].to_numpy()) * mean.sizes["sample"],
-            **{
-                column: values.transpose("sample", "factor").to_numpy().ravel()
-                for column, values in columns.items()
-            },
-        }
-    )
+    draws = of_kept_chains(idata, draws)
+    known = draws.notnull().all(("chain", "draw", "sample")).to_numpy()
+    table = draw_table(draws.isel(factor=known), prob, kind)
+    rows, factors = draws["sample"].to_numpy(), draws["factor"].to_numpy()
+    every = pd.DataFrame({"sample": rows.repeat(len(factors)), "factor": np.tile(factors, len(rows))})
+    # by position: names of rows may repeat
+    return every.join(table.iloc[:, 2:].set_axis(every.index[np.tile(known, len(rows))]))

@@ -18,6 +18,7 @@ import xarray as xr
 
 from ..data.views import views_of
 from . import arviz as _arviz
+from .draw_table import draw_table
 from .draws import of_kept_chains
 from .salience import check_has_loadings
 
@@ -83,25 +84,9 @@ def variance_explained(
     shares = xr.concat(of_views, pd.Index(list(members), name="view"))
     shares = shares.transpose("chain", "draw", "view", "factor")
     shares = of_kept_chains(idata, shares)
-    lower, upper = _arviz.interval(shares, prob, kind)
-    name = f"{kind}{100 * prob:g}"
-    columns = {
-        "variance": shares.mean(("chain", "draw")),
-        f"{name}_lb": lower,
-        f"{name}_ub": upper,
-        "p_active": (shares >= active).mean(("chain", "draw")),
-    }
-    factors = [str(k) for k in shares["factor"].to_numpy()]
-    return pd.DataFrame(
-        {
-            "view": np.repeat(list(members), len(factors)),
-            "factor": factors * len(members),
-            **{
-                column: values.transpose("view", "factor").to_numpy().ravel()
-                for column, values in columns.items()
-            },
-        }
-    )
+    sure = (shares >= active).mean(("chain", "draw"))
+    table = draw_table(shares, prob, kind, p_active=sure)
+    return table.drop(columns="sd").rename(columns={"mean": "variance"})
 
 
 def _of_all(posterior: xr.Dataset, loading: xr.DataArray, kept: np.ndarray) -> xr.DataArray:

@@ -65,3 +65,23 @@ def test_other_likelihoods_keep_the_factors_of_their_states():
     table = ps.factor_scores(fit.edge_posterior(scores=True))
     assert abs(np.corrcoef(table["mean"], z[:, 0])[0, 1]) > 0.95
     np.testing.assert_allclose(table["mean"], fit.transform()[:, 0], atol=0.3)
+
+
+def test_rows_may_share_a_name_and_factors_be_unknown():
+    """A made-up posterior of two rows of one name and a factor that no chain ran over."""
+    import xarray as xr
+
+    from pyro_sparse.posterior.arviz import from_datasets
+
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(2, 50, 3, 2))
+    z[..., 0] = np.nan
+    dims = ("chain", "draw", "sample", "factor")
+    names = {"sample": ["a", "b", "a"], "factor": ["factor 1", "factor 2"]}
+    stats = xr.Dataset({"kept": ("chain", [1, 1])})
+    idata = from_datasets({"scores": xr.Dataset({"z": (dims, z)}, names), "sample_stats": stats}, {})
+    table = ps.factor_scores(idata, prob=0.8)
+    assert table["sample"].tolist() == ["a", "a", "b", "b", "a", "a"] and len(table.columns) == 6
+    assert table.loc[::2, "mean"].isna().all()
+    np.testing.assert_allclose(table.loc[1::2, "mean"], z[..., 1].mean((0, 1)))
+    np.testing.assert_allclose(table.loc[1::2, "eti80_ub"], np.quantile(z[..., 1], 0.9, (0, 1)))
