@@ -277,3 +277,26 @@ def test_a_ragged_row_is_refused(tmp_path):
 def test_no_rows_is_left_to_the_fit(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n")
     assert read_table(tmp_path / "t.csv").shape == (0, 2)
+
+
+def test_columns_beside_the_features_may_hold_anything(frame, tmp_path):
+    site = ["north", "south"] * (len(frame) // 2) + ["north"] * (len(frame) % 2)
+    frame.assign(site=site, grade="a").to_csv(tmp_path / "t.csv")
+    table = read_table(tmp_path / "t.csv", columns=[*frame.columns[:2]], beside=["site"])
+    assert list(table.columns) == [*frame.columns[:2], "site"] and table["site"].tolist() == site
+    with pytest.raises(ValueError, match="'batch'"):
+        read_table(tmp_path / "t.csv", beside=["batch"])
+    with pytest.raises(ValueError, match="grade"):  # text that is not asked for is an error still
+        read_table(tmp_path / "t.csv", beside=["site"])
+
+
+def test_of_an_anndata_they_are_columns_of_obs(frame, tmp_path):
+    anndata = pytest.importorskip("anndata")
+    cells = anndata.AnnData(frame.fillna(0.0))
+    cells.obs["batch"] = pd.Categorical(["a", "b"] * (len(frame) // 2) + ["a"] * (len(frame) % 2))
+    cells.write_h5ad(tmp_path / "t.h5ad")
+    table = read_table(tmp_path / "t.h5ad", beside=["batch"])
+    assert table["batch"].astype(str).tolist() == cells.obs["batch"].astype(str).tolist()
+    assert_frame_equal(table[frame.columns], frame.fillna(0.0), check_names=False)
+    with pytest.raises(ValueError, match="'site'"):
+        read_table(tmp_path / "t.h5ad", beside=["site"])

@@ -24,16 +24,14 @@ from ..._utils.display import AgreementTable
 from ..._utils.torch_state import isolated, undisturbed
 from ..._utils.version import __version__
 from ...data.columns import as_frame, check_number, check_rows
-from ...data.design import ARRAYS as DESIGN_ARRAYS
-from ...data.design import ROLES, Design, features_of
+from ...data.design import ROLES, features_of
 from ...data.large_table import JUDGED_CELLS, LargeTable
 from ...data.ordered_categories import labels_of, with_words
 from ...data.per_row import check_names, of_rows, tensors_of
 from ...data.read import Batch, Table, give_back, read_like, read_table
 from ...data.views import as_one_table
-from ...findings.finding import Finding, read_findings, write_findings
+from ...findings.finding import Finding
 from ...graphs.alignment import apply_alignment
-from ..training import checkpoint as files
 from ..training._repr import in_short
 from ..training.elbo import rowwise_elbo
 from ..training.fit_result import FitResult
@@ -48,6 +46,7 @@ from ..training.restarts import (
     rival_restarts,
     score_similarity,
 )
+from . import saved
 from .by_rows import frugal, pieces
 from .covariate_effects import covariate_effects
 from .effects import total_effects
@@ -557,38 +556,7 @@ class Fit(FitResult):
     # ---- files ---------------------------------------------------------------------------------------------
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the data to one file that loads with ``weights_only=True``."""
-        arrays = {
-            name: torch.as_tensor(getattr(self, name))
-            for name in ("weights", "effects", "edge_score", "eta", "elbo", "heldout_elbo", "factor_cov")
-        }
-        arrays |= {f"alignment.{name}": torch.as_tensor(value) for name, value in self.alignment.items()}
-        arrays |= {f"table.{name}": torch.as_tensor(value) for name, value in self.table.units().items()}
-        arrays |= {f"per_row.{name}": torch.as_tensor(value) for name, value in self.table.per_row.items()}
-        if self.table.design is not None:
-            arrays |= {f"design.{n}": torch.as_tensor(getattr(self.table.design, n)) for n in DESIGN_ARRAYS}
-        if self.excess_cov is not None:
-            arrays["excess_cov"] = torch.as_tensor(self.excess_cov)
-        if self.noise_sd is not None:
-            arrays["noise_sd"] = torch.as_tensor(self.noise_sd)
-        made = files.made(self.model)
-        meta = {
-            "version": __version__,
-            "made": made if isinstance(made, dict) else None,
-            "fingerprint": files.fingerprint(self.model, {}),
-            "best": self.best,
-            "n_restarts": self.model.n_restarts,
-            "n_samples": self.model.n_samples,
-            "missing": self.model.missing,
-            "dtype": str(self.model.factor_cov.dtype).removeprefix("torch."),
-            "feature_names": self.feature_names,
-            "sample_names": self.sample_names,
-            "row_units": dict(self.table.row_units),
-            "design": None if self.table.design is None else self.table.design.as_dict(),
-            "settings": self.settings,
-            "findings": write_findings(self.findings),
-            "history": self.history.to_dict("list"),
-        }
-        files.write(path, "fit", meta, {"model": self.model.state_dict(), "arrays": arrays})
+        saved.write(self, path)
 
     @isolated()
     def with_data(
@@ -666,29 +634,7 @@ def restore(model: FactorModel, meta: dict[str, Any], arrays: dict[str, np.ndarr
     ----------
     model : FactorModel
         With its parameters.
-    meta : dict
-        Plain JSON of the file.
-    arrays : dict of ndarray
-        By name: weights, effects and edge_score (restart, feature, factor), elbo (restart,) …
+    meta, arrays : dict
+        As in `saved.fields_of`.
     """
-    units: dict[str, Any] = {n.removeprefix("table."): v for n, v in arrays.items() if n.startswith("table.")}
-    per_row = {n.removeprefix("per_row."): v for n, v in arrays.items() if n.startswith("per_row.")}
-    names = {n: meta[n] for n in ("feature_names", "sample_names", "row_units")}
-    design = None
-    if meta.get("design") is not None:
-        design = Design.of_dict(meta["design"], *(arrays[f"design.{n}"] for n in DESIGN_ARRAYS))
-    return Fit(
-        model=model,
-        table=Table.without_rows(**units, **names, per_row=per_row, design=design),
-        best=meta["best"],
-        **{
-            n: arrays[n]
-            for n in ("weights", "effects", "edge_score", "eta", "elbo", "heldout_elbo", "factor_cov")
-        },
-        history=pd.DataFrame(meta["history"]),
-        alignment={n: arrays[f"alignment.{n}"] for n in ("permutation", "sign", "congruence")},
-        noise_sd=arrays.get("noise_sd"),
-        _excess=arrays.get("excess_cov"),
-        settings=meta["settings"],
-        findings=read_findings(meta["findings"]),
-    )
+    return Fit(model=model, **saved.fields_of(meta, arrays))
