@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from .._utils.declared import keeps
-from .base import CELLS, NOTHING, ArrayT, Likelihood, PerRow, Slopes, filled, in_kind
+from .base import CELLS, NOTHING, Likelihood, PerRow, Slopes
+from .given_cells import ArrayT, filled, in_kind
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from .base import CELL_TERMS, CELLS, NOTHING, Likelihood, PerRow, refuse_where
+from .base import CELL_TERMS, CELLS, NOTHING, Likelihood, PerRow
+from .given_cells import refuse_where
 
 __all__ = ["Bernoulli"]
 

@@ -11,18 +11,9 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
-from .base import (
-    CELL_TERMS,
-    CELLS,
-    NOTHING,
-    Likelihood,
-    PerRow,
-    column_mean,
-    column_numbers,
-    filled,
-    refuse_where,
-)
+from .base import CELL_TERMS, CELLS, NOTHING, Likelihood, PerRow
 from .counts import _soft_range, _soft_range_slope
+from .given_cells import column_mean, column_numbers, filled, refuse_where
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -23,22 +23,11 @@ from torch.distributions import Distribution, constraints
 from .._utils.declared import keeps
 from .._utils.recorded import describe
 from .auto import Auto
-from .base import (
-    CELL_TERMS,
-    CELLS,
-    NOTHING,
-    ArrayT,
-    Column,
-    Likelihood,
-    PerRow,
-    Slopes,
-    column_numbers,
-    filled,
-    in_kind,
-)
+from .base import CELL_TERMS, CELLS, NOTHING, Column, Likelihood, PerRow, Slopes
 from .column_keys import keys_of, read_key
 from .counts import NegativeBinomial, Poisson
 from .families import family
+from .given_cells import ArrayT, column_numbers, filled, in_kind
 from .zero_inflated import ZeroInflatedNegativeBinomial
 
 if TYPE_CHECKING:

@@ -22,19 +22,8 @@ from torch.nn import functional as F
 
 from .._utils.declared import Declared, keeps
 from ._shared_totals import along, log_sum, log_sum_if, of_shares
-from .base import (
-    AROUND_CELLS,
-    CELL_TERMS,
-    CELLS,
-    NOTHING,
-    ArrayT,
-    Likelihood,
-    PerRow,
-    column_mean,
-    filled,
-    in_kind,
-    refuse_where,
-)
+from .base import AROUND_CELLS, CELL_TERMS, CELLS, NOTHING, Likelihood, PerRow
+from .given_cells import ArrayT, column_mean, filled, in_kind, refuse_where
 from .row_depth import MOST_COLUMNS, MOST_ROWS, depth_share
 
 if TYPE_CHECKING:

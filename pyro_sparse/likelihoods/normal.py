@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from .._utils.arrays import COMPILED, arrays, compiled, tensor
 from .._utils.declared import Declared
-from .base import AROUND_CELLS, CELL_TERMS, NOTHING, Likelihood, PerRow, Slopes, filled
+from .base import AROUND_CELLS, CELL_TERMS, NOTHING, Likelihood, PerRow, Slopes
+from .given_cells import filled
 
 __all__ = ["Normal"]
 

@@ -13,19 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, pad
 
 from ..distributions.ordered_logistic import OrderedLogistic
-from .base import (
-    CELL_TERMS,
-    CELLS,
-    NOTHING,
-    ArrayT,
-    Column,
-    Likelihood,
-    PerRow,
-    Slopes,
-    filled,
-    in_kind,
-    refuse_where,
-)
+from .base import CELL_TERMS, CELLS, NOTHING, Column, Likelihood, PerRow, Slopes
+from .given_cells import ArrayT, filled, in_kind, refuse_where
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from ._noise_scale import NoiseScale
-from .base import CELL_TERMS, CELLS, NOTHING, ArrayT, PerRow, Slopes, filled, in_kind
+from .base import CELL_TERMS, CELLS, NOTHING, PerRow, Slopes
 from .counts import _soft_range, _soft_range_slope
+from .given_cells import ArrayT, filled, in_kind
 
 if TYPE_CHECKING:
     import numpy.typing as npt

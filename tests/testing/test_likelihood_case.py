@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from pyro_sparse.likelihoods import Bernoulli, Likelihood, Multinomial, Normal, Poisson
-from pyro_sparse.likelihoods.base import NOTHING, filled
+from pyro_sparse.likelihoods.base import NOTHING
+from pyro_sparse.likelihoods.given_cells import filled
 from pyro_sparse.testing import LikelihoodTestCase
 
 
