@@ -10,7 +10,8 @@ A sweep, for all chains, features and rows at once:
    (`moves/layers.py`); scales that the likelihood does not tell apart (`moves/rescaling.py`).
 
 A linear decoder has no layer to sum out, and expansions of its cells say where to move: weights of a feature
-and its intercept all at once (`moves/mh_weights.py`), then all factors of a row (`moves/rows.py`).
+and its intercept all at once (`moves/mh_weights.py`), then all factors of a row (`moves/rows.py`), then both,
+mapped so that what they predict stays (`moves/rotations.py`, `moves/expansion.py`).
 
 Slab and spike are Laplace or normal, or any two densities (`density/user_density.py`); f depends on w and z
 through their product only.
@@ -30,6 +31,7 @@ from ..density.decoder_program import DecoderProgram, DecoderState
 from ..density.rates import drawn_log_odds
 from ..moves.adaptation import OFTEN, Tuning
 from ..moves.covariates import moved_effects
+from ..moves.expansion import Expansion
 from ..moves.hmc import adapted
 from ..moves.layers import climbed, moved
 from ..moves.metric import information
@@ -106,7 +108,7 @@ class DecoderChains(DecoderProgram):
             z, accept = curve_rows(self, state, self.cells_of(state), tuning.rows, rng)
             tuning.rows = adapted(tuning.rows, accept) if warm else tuning.rows
             state = state._replace(z=z)
-        state = stretched(self, state, rng)
+        state = self._expanded(state, rng) if line else stretched(self, state, rng)
         if not line:
             state = climbed(self, state, tuning, rng) if climb else moved(self, state, tuning, rng, warm)
         tuning.sweeps += 1
@@ -172,6 +174,22 @@ class DecoderChains(DecoderProgram):
         weight, log_odds = (tensor.double().cpu().numpy() for tensor in tensors)
         weight, whole = turns.turned(weight, cov, log_odds, rng)
         z = state.z @ torch.as_tensor(whole).to(state.z).mT
+        return state._replace(weight=torch.as_tensor(weight).to(state.weight), z=z)
+
+    @cached_property
+    def _expansion(self) -> tuple[Expansion, np.ndarray]:
+        """Maps of the factors, and their precision."""
+        permitted, must = (mask.cpu().numpy() for mask in (self.permitted, self.must))
+        maps = Expansion(permitted, must, self.density.in_slabs(), self.density.stand_in.slab)
+        return maps, self.precision.double().cpu().numpy()
+
+    def _expanded(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
+        """A line's factors mapped by a matrix, weights by its inverse; what it predicts stays."""
+        maps, precision = self._expansion
+        tensors = state.weight, self.edge_log_odds(state), state.z.double().mT @ state.z.double()
+        weight, log_odds, whole = (tensor.double().cpu().numpy() for tensor in tensors)
+        weight, by = maps.moved(weight, log_odds, whole, state.z.shape[1], precision, rng)
+        z = state.z @ torch.as_tensor(by).to(state.z).mT
         return state._replace(weight=torch.as_tensor(weight).to(state.weight), z=z)
 
     @cached_property

@@ -3,12 +3,12 @@ r"""Gibbs chains of sparse factor analysis: loadings, edges, noise, correlations
 .. math:: x_{ij} = c_j^\top d_i + w_j^\top z_i + \varepsilon_{ij}, \quad z_i \sim N(0, C), \quad
           w_{jk} \sim \eta_k\,\psi_1 + (1 - \eta_k)\,\psi_0, \quad \varepsilon_{ij} \sim N(0, \sigma_j^2)
 
-:math:`d_i` is 1 and the covariates of the row. A sweep moves what the factors explain of each feature
-(`moves/communalities.py`) and the axes (`moves/axes.py`, `moves/rotations.py`), both with factors summed out,
-draws what the rest needs of the factors (`row_moments.py`: sums over rows, whose cost does not grow with
-their number), correlations given these (`moves/correlations.py`), then the loadings column by column with the
-edge summed out (`density/weight.py`: its probability is what is averaged, after Rao and Blackwell), then
-coefficients of :math:`d_i`, noise, rates.
+:math:`d_i` is 1 and the covariates of the row. A sweep maps factors and loadings together
+(`moves/expansion.py`), moves what the factors explain of each feature (`moves/communalities.py`) and the axes
+(`moves/axes.py`, `moves/rotations.py`), both with factors summed out, draws what the rest needs of the factors
+(`row_moments.py`: sums over rows, whose cost does not grow with their number), correlations given these
+(`moves/correlations.py`), then the loadings column by column with the edge summed out (`density/weight.py`: its
+probability is what is averaged, after Rao and Blackwell), then coefficients of :math:`d_i`, noise, rates.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ..density.weight import Slabs
 from ..moves.axes import moved_axes
 from ..moves.communalities import moved_communalities
 from ..moves.correlations import moved_correlations
+from ..moves.expansion import Expansion
 from ..moves.permutation import Anchors, anchors_of, exchanged
 from ..moves.rotations import Turns
 from ..regression.row_checks import floor_precision
@@ -41,6 +42,7 @@ _SMOOTH = 0.05
 # Share of sweeps that move what factors explain, and features up to which; of more the cost grows as their
 # square, and with many features of a factor none of them decides it.
 _EXPLAINED, _NARROW = 0.5, 100
+_EXPANDED = 0.5  # share of sweeps with an expansion
 
 
 class LinearState(NamedTuple):
@@ -150,7 +152,7 @@ class LinearChains:
         rates_fixed : ndarray of bool (chain,), optional
             Chains whose rates stay as they are (at "all edges", while a dense start is made).
         """
-        state = self._turned(self._explained(state, rng), rng)
+        state = self._turned(self._explained(self._expanded(state, rng), rng), rng)
         moments = self.rows.draw(state.weight, state.noise, state.coefficients, state.cov, rng)
         if self.learn_cov:
             state = state._replace(cov=self._correlations(state.cov, moments, rng))
@@ -287,6 +289,20 @@ class LinearChains:
         """Whether any axes may be those of the factors, and the way from one set to another is smooth."""
         wide = float(np.max(self.density.ratio)) >= _SMOOTH
         return self.learn_cov and wide and bool(self.permitted.all())
+
+    def _expanded(self, state: LinearState, rng: np.random.Generator) -> LinearState:
+        """Factors mapped by a matrix, loadings by its inverse; edges are to be drawn anew."""
+        if state.moments is None or rng.random() > _EXPANDED:
+            return state
+        precision = np.linalg.inv(state.cov).astype(float)
+        weight, by = self._expansion.moved(
+            state.weight, self.edge_log_odds(state), state.moments.whole, self.x.shape[1], precision, rng
+        )
+        return state._replace(weight=weight, moments=state.moments.mapped(by))
+
+    @cached_property
+    def _expansion(self) -> Expansion:
+        return Expansion(self.permitted, self.must, self.density, self.slab_scale)
 
     def _explained(self, state: LinearState, rng: np.random.Generator) -> LinearState:
         """What the factors explain of each feature; factors and edges are to be drawn anew."""

@@ -67,6 +67,13 @@ class Moments(NamedTuple):
         drawn = None if self.rows_drawn is None else self.rows_drawn.exchanged(order)
         return Moments(gram, cross, total, whole, drawn)
 
+    def mapped(self, by: Array) -> Moments:
+        """The same of factors ``z @ by.T``, `by` (chain, factor, factor)."""
+        back, wide = np.swapaxes(by, -1, -2), by[:, None]
+        gram, whole = wide @ self.gram @ back[:, None], by @ self.whole @ back
+        drawn = None if self.rows_drawn is None else self.rows_drawn.mapped(by)
+        return Moments(gram, self.cross @ back, self.total @ back[:, None], whole, drawn)
+
 
 def by_feature(vectors: Array, matrices: Array) -> Array:
     """Each feature's vector (chain, feature, i) times its matrix, or that of all (…, feature or 1, i, j).

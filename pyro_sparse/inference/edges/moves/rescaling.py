@@ -1,4 +1,4 @@
-r"""Scales that a decoder's likelihood does not tell apart, and moves along them.
+r"""Scales that a curved decoder's likelihood does not tell apart, and moves along them.
 
 Curves see :math:`w_j \odot z` only, and :math:`f_j = c_j + u_j w_j^\top z + v_j^\top \phi(b + B \phi(A (w_j
 \odot z)))` stays what it is under
@@ -30,7 +30,7 @@ _WIDTHS = (0.01, 3.0)  # of all log s together: least and most
 
 
 def stretched(program: DecoderProgram, state: DecoderState, rng: np.random.Generator) -> DecoderState:
-    """The state after a draw of each of these scales.
+    """The state of a decoder with layers after a draw of each of these scales.
 
     Parameters
     ----------
@@ -38,10 +38,7 @@ def stretched(program: DecoderProgram, state: DecoderState, rng: np.random.Gener
     state : DecoderState
     rng : numpy.random.Generator
     """
-    state = _factors(program, state, rng)
-    if program.curve.activation is None:
-        return state
-    state = _weights(program, state, rng)
+    state = _weights(program, _factors(program, state, rng), rng)
     return _units(program, state, rng) if program.curve.activation == "relu" else state
 
 

@@ -17,6 +17,7 @@ from pyro_sparse.inference.edges.density.mixture import MixtureDensity
 from pyro_sparse.inference.edges.mcmc.decoder import DecoderChains
 from pyro_sparse.inference.edges.moves import layers as _layers
 from pyro_sparse.inference.edges.moves import metric as _metric
+from pyro_sparse.inference.edges.moves import rescaling
 from pyro_sparse.inference.edges.moves import rows as _rows
 from pyro_sparse.inference.edges.moves.layers import _Target, climbed, moved
 from pyro_sparse.inference.edges.moves.metric import information
@@ -281,14 +282,24 @@ def test_climbs_only_go_up_and_find_what_random_steps_do_not(case, monkeypatch):
     assert (plain.whole != 0.1).any()
 
 
-@pytest.mark.parametrize("activation", ["tanh", "relu", None])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_stretches_leave_the_curve_where_it_is(activation):
-    kernel, state = drawn(activation, likelihood=None if activation else POISSON)
+    kernel, state = drawn(activation)
     new = stretched(kernel, state, np.random.default_rng(0))
     torch.testing.assert_close(kernel.value(new), kernel.value(state), rtol=1e-3, atol=1e-3)
     assert (new.z != state.z).any((1, 2)).all() and (new.weight != state.weight).any((1, 2)).all()
-    assert (new.trunk.first != state.trunk.first).any() == bool(activation)
+    assert (new.trunk.first != state.trunk.first).any()
     assert (new.trunk.second != state.trunk.second).any() == (activation == "relu")
+    assert not new.weight[:, ~kernel.permitted].any()
+
+
+def test_expansions_leave_a_line_where_it_is():
+    kernel, state = drawn(None, likelihood=POISSON)
+    new, rng = state, np.random.default_rng(0)
+    for _ in range(5):
+        new = kernel._expanded(new, rng)
+    torch.testing.assert_close(kernel.value(new), kernel.value(state), rtol=1e-3, atol=1e-3)
+    assert (new.z != state.z).any((1, 2)).all() and (new.weight != state.weight).any((1, 2)).all()
     assert not new.weight[:, ~kernel.permitted].any()
 
 
@@ -314,7 +325,7 @@ def test_scale_of_a_factor_follows_its_density():
     ))  # fmt: skip
     rng = np.random.default_rng(0)
     for _ in range(60):
-        many = stretched(replace(kernel, curve=Curve(None, 1)), many, rng)
+        many = rescaling._factors(kernel, many, rng)
     for k in range(K):
         ratio = (state.z[:, 0, k] / many.z[:, 0, k]).log().numpy()
         w, z = state.weight[0, :, k].abs().sum().item(), state.z[0, :, k].square().sum().item()

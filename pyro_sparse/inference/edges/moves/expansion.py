@@ -1,0 +1,155 @@
+r"""Parameter expansion: factors mapped by a matrix and loadings by its inverse, one entry after another.
+
+:math:`W z` stays what it is under :math:`W \to W A^{-1}, z \to A z`. Rotations are free of the factors'
+density (`rotations.py`); scales and shears are not: N rows say how wide each factor is, to one part in
+:math:`\sqrt{2 N}`, and how it goes with the others. Where cells have little noise, factors given loadings are
+next to known, and loadings given factors: chains that draw one after the other took hundreds of sweeps to get
+from one end of that part to the other. With :math:`A = I + a\,e_i e_j^\top`, :math:`S = Z^\top Z` and
+:math:`P = C^{-1}`,
+
+.. math:: w_j \to w_j - a\,w_i, \quad z_i \to z_i + a\,z_j, \qquad
+          p(a) \propto \exp\big(-a (S P)_{ji} - \tfrac12 a^2 S_{jj} P_{ii}\big)\; p(w_j - a\,w_i)
+
+is a shear, and with i = j, s = 1 + a, a scale, :math:`w_i \to w_i / s`, whose density by :math:`\log s` has
+:math:`s^{N - G_i}` beside it, :math:`G_i` loadings of factor i being free (Liu and Sabatti 2000, Biometrika
+87(2); Ghosh and Dunson 2009, Journal of Computational and Graphical Statistics 18(2), expand by scales).
+Edges are summed out: :math:`p(w_j) = \prod_g [\eta_j \psi_1 + (1 - \eta_j) \psi_0](w_{gj})`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..density.weight import Slabs
+
+__all__ = ["Expansion"]
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+# Factors up to which a sweep tries all shears; of more, as many for each factor as there would be of so many.
+_ALL = 6
+# Logarithms of the shortest and longest step, in standard deviations of what the factors say. Half the shears
+# are drawn from that instead; a zero under a narrow spike lets a shear move little.
+_SHEAR, _SCALE = (np.log(0.003), np.log(1.0)), (np.log(0.5), np.log(4.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """The prior that chooses among the maps, and which maps there are.
+
+    Parameters
+    ----------
+    permitted, must : ndarray of bool (feature, factor)
+        Edges that may, and that have to, be there.
+    density : Slabs
+        Slab and spike in units of the slab's scale.
+    slab_scale : float
+    """
+
+    permitted: Bools
+    must: Bools
+    density: Slabs
+    slab_scale: float
+
+    @cached_property
+    def shears(self) -> NDArray[np.intp]:
+        """Pairs (i, j): loadings of factor i are added to those of j, which sees whatever i does."""
+        p = self.permitted
+        inside = (p[:, :, None] <= p[:, None]).all(0) & ~np.eye(p.shape[1], dtype=bool)
+        return np.argwhere(inside)
+
+    def moved(
+        self,
+        weight: Array,
+        log_odds: Array,
+        whole: Array,
+        n_rows: int,
+        precision: Array,
+        rng: np.random.Generator,
+    ) -> tuple[Array, Array]:
+        """The next loadings, and what the factors are multiplied by; edges are to be drawn anew.
+
+        Parameters
+        ----------
+        weight : ndarray (chain, feature, factor)
+        log_odds : ndarray (chain, feature or 1, factor)
+            Of edges, a priori.
+        whole : ndarray (chain, factor, factor)
+            Z'Z.
+        n_rows : int
+        precision : ndarray (chain or 1, factor, factor)
+            Of the factors a priori, the inverse of C.
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        weight : ndarray (chain, feature, factor)
+        map : ndarray (chain, factor, factor)
+            A: factors become ``z @ A.T``.
+        """
+        n, _, k = weight.shape
+        weight, whole, by = weight.copy(), whole.copy(), np.tile(np.eye(k), (n, 1, 1))
+        level = self._log_prior(weight, log_odds, np.arange(k))
+        for i, j in self._some(rng):
+            column = np.array([j])
+            pull = (whole[:, j] * precision[:, i]).sum(-1)
+            sharp = whole[:, j, j] * precision[:, i, i]
+            now = weight[..., column]
+            if i == j:
+                log_s = np.exp(rng.uniform(*_SCALE)) / np.sqrt(2.0 * n_rows) * rng.standard_normal(n)
+                a, tried = np.expm1(log_s), now * np.exp(-log_s)[:, None, None]
+                both_ways = (n_rows - self._there(now, column).sum((-1, -2))) * log_s
+            else:
+                a, both_ways = _shear(pull, sharp, rng)
+                tried = now - a[:, None, None] * weight[..., [i]]
+            new = self._log_prior(tried, log_odds, column)[:, 0]
+            ratio = new - level[:, j] - a * pull - 0.5 * a**2 * sharp + both_ways
+            taken = np.log(rng.random(n)) < ratio
+            if self._point:
+                taken &= ((now == 0) == (tried == 0)).all((-1, -2))
+            a = np.where(taken, a, 0.0)
+            weight[..., column] = np.where(taken[:, None, None], tried, now)
+            level[:, j] = np.where(taken, new, level[:, j])
+            by[:, i] += a[:, None] * by[:, j]
+            whole[:, i] += a[:, None] * whole[:, j]
+            whole[:, :, i] += a[:, None] * whole[:, :, j]
+        return weight, by
+
+    def _some(self, rng: np.random.Generator) -> NDArray[np.intp]:
+        """Every scale, and shears of this sweep, in random order."""
+        k = self.permitted.shape[1]
+        shears = rng.permutation(self.shears)[: k * (min(k, _ALL) - 1)]
+        return rng.permutation(np.concatenate([np.repeat(np.arange(k), 2).reshape(-1, 2), shears]))
+
+    @cached_property
+    def _point(self) -> bool:
+        """Whether loadings are zero without an edge, and stay so."""
+        return not np.any(self.density.ratio)
+
+    def _there(self, weight: Array, columns: NDArray[np.intp]) -> Bools:
+        """Which loadings of some columns (chain, feature, column) have a density."""
+        there = np.broadcast_to(self.permitted[:, columns], weight.shape)
+        return there & (weight != 0) if self._point else there
+
+    def _log_prior(self, weight: Array, log_odds: Array, columns: NDArray[np.intp]) -> Array:
+        """log prior of columns of loadings (chain, feature, column), edges summed out: (chain, column)."""
+        u = weight / self.slab_scale
+        if self._point:
+            log_prior = self.density.log_density(u)
+        else:
+            sure = np.where(self.must[:, columns], np.inf, 0.0)
+            log_prior = self.density.log_prob(u, log_odds[..., columns] + sure)
+        return np.where(self._there(weight, columns), log_prior, 0.0).sum(1)
+
+
+def _shear(pull: Array, sharp: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """A shear of each chain, and the log density of proposing its way back less that of proposing it."""
+    sd, normal = 1 / np.sqrt(sharp), rng.standard_normal(pull.shape)
+    if rng.random() < 0.5:
+        return sd * np.exp(rng.uniform(*_SHEAR)) * normal, np.zeros_like(pull)
+    a = -pull / sharp + sd * normal
+    return a, a * pull + 0.5 * a**2 * sharp

@@ -1,0 +1,90 @@
+"""Maps of factors: what is predicted stays, and so do loadings and factors drawn from the prior."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pyro_sparse.inference.edges.density.weight import SpikeSlab
+from pyro_sparse.inference.edges.moves import expansion
+from pyro_sparse.inference.edges.moves.expansion import Expansion
+
+SLAB, ROWS = 0.8, 12
+COV = np.array([[1.0, 0.3, 0.0], [0.3, 1.0, -0.2], [0.0, -0.2, 1.0]])
+SAME = np.ones((5, 3), bool)
+ANCHORS = np.array([[1, 0, 0], [0, 1, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]], bool)  # the last two are alike
+
+
+def drawn(n, permitted, must, laplace, ratio, rng):
+    """Loadings and factors from their prior, rates of a half."""
+    edge = ((rng.random((n, *permitted.shape)) < 0.5) | must) & permitted
+    unit = rng.laplace(size=edge.shape) if laplace else rng.standard_normal(edge.shape)
+    weight = SLAB * unit * np.where(edge, 1.0, ratio) * permitted
+    return weight, rng.standard_normal((n, ROWS, 3)) @ np.linalg.cholesky(COV).T
+
+
+def maps_of(permitted, ratio, laplace=False, must=None):
+    must = np.zeros_like(permitted) if must is None else must
+    return Expansion(permitted, must, SpikeSlab(laplace, np.array(ratio)), SLAB)
+
+
+def step(maps, weight, z, rng):
+    whole, odds = np.swapaxes(z, 1, 2) @ z, np.zeros((len(weight), 1, 3))
+    weight, by = maps.moved(weight, odds, whole, ROWS, np.linalg.inv(COV)[None], rng)
+    return weight, z @ np.swapaxes(by, 1, 2)
+
+
+@pytest.mark.parametrize(("permitted", "ratio"), [(SAME, 0.2), (ANCHORS, 0.2), (ANCHORS, 0.0)])
+def test_what_is_predicted_stays_and_edges_that_may_not_be_there_stay_out(permitted, ratio):
+    rng = np.random.default_rng(0)
+    weight, z = drawn(40, permitted, np.zeros_like(permitted), False, ratio, rng)
+    new, other = step(maps_of(permitted, ratio), weight, z, rng)
+    assert (np.abs(other - z).max((1, 2)) > 0.1).mean() > 0.5
+    np.testing.assert_array_equal(new == 0, weight == 0)
+    np.testing.assert_allclose(other @ np.swapaxes(new, 1, 2), z @ np.swapaxes(weight, 1, 2), atol=1e-9)
+
+
+def test_a_factor_is_added_to_those_that_see_whatever_it_does():
+    assert len(maps_of(SAME, 0.2).shears) == 6
+    assert maps_of(ANCHORS, 0.2).shears.tolist() == [[1, 2], [2, 1]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("permitted", "laplace", "ratio"),
+    [(SAME, False, 0.2), (SAME, True, 0.1), (ANCHORS, False, 0.3), (SAME, False, 0.01), (SAME, True, 0.0)],
+)
+def test_loadings_and_factors_of_the_prior_are_left_alone(permitted, laplace, ratio):
+    """Without data the prior is the density, of any function of both."""
+    rng, must = np.random.default_rng(1), np.zeros_like(permitted)
+    must[4, 2] = True
+    weight, z = drawn(12_000, permitted, must, laplace, ratio, rng)
+    maps, new, other = maps_of(permitted, ratio, laplace, must), weight, z
+    for _ in range(15):
+        new, other = step(maps, new, other, rng)
+    sizes = [(a**2).sum(1) for a in (z, other)]
+    assert np.corrcoef(sizes[0][:, 1], sizes[1][:, 1])[0, 1] < 0.8
+    for k in range(3):
+        assert stats.ks_2samp(sizes[0][:, k], sizes[1][:, k]).pvalue > 1e-3
+        rows = np.flatnonzero(permitted[:, k])
+        for j in rows[[0, -1]]:
+            before, after = np.abs(weight[:, j, k]), np.abs(new[:, j, k])
+            assert stats.ks_2samp(before, after).pvalue > 1e-3
+    across = [(a[..., 1] * a[..., 2]).sum(1) for a in (z, other)]
+    assert stats.ks_2samp(*across).pvalue > 1e-3
+    joint = [(a**2).sum((1, 2)) * (b**2).sum((1, 2)) for a, b in ((weight, z), (new, other))]
+    assert stats.ks_2samp(*joint).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("steps", ["_SHEAR", "_SCALE"])
+def test_a_step_too_long_is_not_taken(monkeypatch, steps):
+    for which in ("_SHEAR", "_SCALE"):
+        monkeypatch.setattr(expansion, which, (-60.0, -60.0))
+    monkeypatch.setattr(expansion, steps, (4.0, 4.0))
+    monkeypatch.setattr(expansion, "_shear", lambda pull, sharp, rng: (np.full(3, np.exp(9.0)), 0.0))
+    rng = np.random.default_rng(0)
+    weight, z = drawn(3, SAME, np.zeros_like(SAME), False, 0.2, rng)
+    new, other = step(maps_of(SAME, 0.2), weight, z, rng)
+    np.testing.assert_allclose(new, weight, rtol=1e-9)
+    np.testing.assert_allclose(other, z, rtol=1e-9)
