@@ -25,6 +25,7 @@ from .estimators.factors import SparseFactorModel
 from .estimators.tasks import MultiTaskSparseRegressor, SparseTaskSVM
 from .inference import fit, fit_restart, load, merge
 from .inference.program.check import check
+from .inference.table.predictive import posterior_predictive
 from .pages.of_table import report
 from .posterior.covariates import covariate_effects
 from .posterior.draws import graph_draws
@@ -73,6 +74,7 @@ __all__ = [
     "nets",
     "open_rows",
     "plots",
+    "posterior_predictive",
     "priors",
     "report",
     "rivals",

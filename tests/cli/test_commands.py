@@ -119,7 +119,7 @@ def test_no_two_outputs_disagree_on_large_loadings(run, fitted, tmp_path, size):
     for name, (large, value, ends) in printed.items():
         edge = table.iloc[names.index(name)]
         assert large == f"{p[name]:.2f}"
-        assert ends == "…".join(f"{edge[end] + 0.0:.2f}" for end in ("hdi90_lb", "hdi90_ub"))
+        assert ends == "…".join(f"{round(edge[end], 2) + 0.0:.2f}" for end in ("hdi90_lb", "hdi90_ub"))
         assert value.startswith("±") or float(value) == pytest.approx(edge["weight"], abs=0.0051)
     assert printed.keys() == p.keys()
 

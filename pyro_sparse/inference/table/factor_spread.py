@@ -10,19 +10,50 @@ row's factors depend on one another given its cells. How unsure the parameters a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyro
 import torch
 from torch import Tensor
 
+from ..training.restarts import pick
+
 if TYPE_CHECKING:
     from ...data.read import Batch
     from ...models.base import FactorModel
+    from .result import Fit
 
-__all__ = ["factor_roots"]
+__all__ = ["factor_roots", "roots_of"]
 
 _STEP = 1e-3  # of a factor, whose standard deviation is 1: for slopes by central differences, in float64
+
+
+def roots_of(fit: Fit, batch: Batch, location: Tensor) -> Tensor:
+    """`factor_roots` of the best restart of a fit, in its own order of factors.
+
+    Parameters
+    ----------
+    fit : Fit
+    batch : Batch
+        Rows.
+    location : Tensor (row, factor)
+        Where their posteriors are.
+
+    Raises
+    ------
+    ValueError
+        Factors are no normal variables.
+    """
+    if not fit.model.gaussian_guide:
+        raise ValueError(
+            f"return_std, factor_draws: factors of a {type(fit.model).__name__} are no normal "
+            "variables, wanted a model whose factors are; leave them out"
+        )
+    restart = pick(fit.model, [fit.best]).double()
+    restart.eval()
+    per_row = {name: values.double() for name, values in batch.per_row.items()}
+    return factor_roots(restart, replace(batch, x=batch.x.double(), per_row=per_row), location)
 
 
 @torch.no_grad()

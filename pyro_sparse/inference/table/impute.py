@@ -22,7 +22,7 @@ from ...distributions.correlated_normal import CorrelatedNormal
 if TYPE_CHECKING:
     from ...models.base import FactorModel
 
-__all__ = ["add_residuals", "excess_covariance", "implied_moments"]
+__all__ = ["add_residuals", "excess_covariance", "implied_moments", "positive"]
 
 # Candidates for alpha of `excess_covariance`; the halves of a table choose.
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
@@ -85,12 +85,12 @@ def excess_covariance(
     def fit(share: float) -> float:
         total = 0.0
         for fitted, judged in (halves, halves[::-1]):
-            blend = _positive(share * implied + (1 - share) * fitted)
+            blend = positive(share * implied + (1 - share) * fitted)
             total -= np.linalg.slogdet(blend)[1] + np.trace(np.linalg.solve(blend, judged))
         return float(total)
 
     share = max(SHARES, key=fit)
-    return _positive(share * implied + (1 - share) * moments(slice(None))) - implied
+    return positive(share * implied + (1 - share) * moments(slice(None))) - implied
 
 
 def add_residuals(
@@ -127,7 +127,7 @@ def add_residuals(
     return filled
 
 
-def _positive(covariance: np.ndarray, least: float = 1e-3) -> np.ndarray:
+def positive(covariance: np.ndarray, least: float = 1e-3) -> np.ndarray:
     """The nearest matrix with eigenvalues of at least `least` of the mean variance."""
     values, vectors = np.linalg.eigh(covariance)
     floor = least * float(np.trace(covariance)) / len(covariance)

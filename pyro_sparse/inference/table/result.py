@@ -23,13 +23,11 @@ from ..._utils.checks import check_whole
 from ..._utils.display import AgreementTable
 from ..._utils.torch_state import isolated, undisturbed
 from ..._utils.version import __version__
-from ...data.columns import as_frame, check_number, check_rows
-from ...data.design import ROLES, features_of
+from ...data.columns import check_number, check_rows
+from ...data.design import ROLES
 from ...data.large_table import JUDGED_CELLS, LargeTable
-from ...data.ordered_categories import labels_of, with_words
-from ...data.per_row import check_names, of_rows, tensors_of
-from ...data.read import Batch, Table, give_back, read_like, read_table
-from ...data.views import as_one_table
+from ...data.per_row import check_names
+from ...data.read import Batch, Table, read_table
 from ...findings.finding import Finding
 from ...graphs.alignment import apply_alignment
 from ..training._repr import in_short
@@ -48,10 +46,12 @@ from ..training.restarts import (
 )
 from . import saved
 from .by_rows import frugal, pieces
+from .completed_tables import completed, completed_draws
 from .covariate_effects import covariate_effects
 from .effects import total_effects
-from .factor_spread import factor_roots
-from .impute import add_residuals, excess_covariance, implied_moments
+from .factor_spread import roots_of
+from .impute import excess_covariance, implied_moments
+from .predictive import simulated_rows
 from .refine import expected_cells, refine
 from .residual_pairs import residual_pairs
 from .weight_scores import weight_scores
@@ -257,7 +257,9 @@ class Fit(FitResult):
             location = self._posterior(batch, climb, large)
             scores.append(self._to_frame(location))
             if return_std:
-                spreads.append(np.abs(self._to_frame(self._roots(batch, location).square().sum(-1).sqrt())))
+                spreads.append(
+                    np.abs(self._to_frame(roots_of(self, batch, location).square().sum(-1).sqrt()))
+                )
         return (np.concatenate(scores), np.concatenate(spreads)) if return_std else np.concatenate(scores)
 
     @isolated()
@@ -282,26 +284,10 @@ class Fit(FitResult):
         draws, like = [], self.model.factor_cov
         for batch in pieces(table, like.device, like.dtype):
             location = self._posterior(batch, True)
-            roots = self._roots(batch, location).cpu().numpy()
+            roots = roots_of(self, batch, location).cpu().numpy()
             noise = generator.standard_normal((n, *location.shape, 1))
             draws.append(in_frame(self, location.cpu().double().numpy() + (roots @ noise)[..., 0]))
         return np.concatenate(draws, 1)
-
-    def _roots(self, batch: Batch, location: torch.Tensor) -> torch.Tensor:
-        """Roots of the covariances of rows' factors, in the order of the best restart."""
-        if not self.model.gaussian_guide:
-            raise ValueError(
-                f"return_std, factor_draws: factors of a {type(self.model).__name__} are no normal "
-                "variables, wanted a model whose factors are; leave them out"
-            )
-        restart = pick(self.model, [self.best]).double()
-        restart.eval()
-        cells = replace(
-            batch,
-            x=batch.x.double(),
-            per_row={name: values.double() for name, values in batch.per_row.items()},
-        )
-        return factor_roots(restart, cells, location)
 
     @isolated()
     def predict(
@@ -339,46 +325,90 @@ class Fit(FitResult):
         cells: np.ndarray = mean.cpu().double().numpy()
         return cells
 
+    @overload
+    def impute(
+        self, X: TableLike, num_draws: int = ..., *, draws: None = ..., seed: int = ..., **per_row: RowInput
+    ) -> np.ndarray | pd.DataFrame: ...
+    @overload
+    def impute(
+        self,
+        X: TableLike,
+        num_draws: int = ...,
+        *,
+        draws: int,
+        seed: int = ...,
+        idata: ArvizData | None = ...,
+        **per_row: RowInput,
+    ) -> list[np.ndarray | pd.DataFrame]: ...
     @isolated()
-    def impute(self, X: TableLike, num_draws: int = 32, **per_row: RowInput) -> np.ndarray | pd.DataFrame:
+    def impute(
+        self,
+        X: TableLike,
+        num_draws: int = 32,
+        *,
+        draws: int | None = None,
+        seed: int = 0,
+        idata: ArvizData | None = None,
+        **per_row: RowInput,
+    ) -> np.ndarray | pd.DataFrame | list[np.ndarray | pd.DataFrame]:
         r"""`X` with its missing cells filled in, (row, feature), its columns in its own order and units.
 
         A missing cell gets what the factors say (`predict`) and, under a normal likelihood, what the row's
         other residuals add through `excess_cov`: a sparse graph leaves correlations that are no factor and
-        predict nevertheless.
+        predict nevertheless. With `draws`, `X` is filled in so many times (multiple imputation): the row's
+        factors are drawn given its seen cells, then each missing cell from its column's likelihood.
 
         Parameters
         ----------
         X : array_like (row, feature) or DataFrame
             NaN marks a missing cell; columns of a DataFrame are found by name.
         num_draws : int
-            As in `predict`.
+            As in `predict`, of expectations.
+        draws : int, optional
+            Completed tables to draw; default none, and cells are filled in by their expectations.
+        seed : int
+            Of these draws.
+        idata : InferenceData or DataTree, optional
+            `edge_posterior()` of this fit, by Markov chains, of a linear decoder under normal noise: each
+            table then has loadings, noise, intercepts and effects of one of their draws. Without it tables
+            differ by rows' factors and noise only, given the parameters of the best restart, and intervals
+            are too narrow where rows are few.
         **per_row : array_like (row,)
             As in `transform`.
 
         Returns
         -------
-        DataFrame or ndarray (row, feature)
-            A DataFrame with X's index and columns where X is one. Ordered categories are such again, each
-            missing one the level nearest to its expectation.
+        DataFrame or ndarray (row, feature), or a list of as many as `draws`
+            A DataFrame with X's index and columns where X is one, or views. Ordered categories are such
+            again, each missing one the level nearest to its expectation. Draws are what a column may hold
+            (levels, words, whole counts, 0 and 1), and columns keep their dtype.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `transform`. With `draws`: the likelihood shares out rows' totals ("multinomial",
+            "categorical"), factors are no normal variables, or the tables take more than 1.6 GB; `idata` is
+            of another fit, or holds no draws of all parameters.
+
+        Notes
+        -----
+        An analysis is done on each of the m tables; estimates are averaged, and the variance of the average
+        is :math:`\bar U + (1 + 1/m) B`, the mean of their squared standard errors and the variance between
+        them (Rubin). Under normal noise and a linear decoder draws are exact; else factors are drawn from
+        Laplace's normal (`factor_draws`), and `excess_cov` of a curved decoder moves draws but does not widen
+        them.
+
+        References
+        ----------
+        Rubin (1987), *Multiple Imputation for Nonresponse in Surveys*, Wiley
         """
         check_whole(1, num_draws=num_draws)
         table = self._whole(X, "impute", per_row)
-        X = as_one_table(X)
-        labels, whole = labels_of(self.model), as_frame(X)
-        X = features_of(X, self.table.design)
-        filled = read_like(X, self.feature_names, labels)  # what was seen stays as it is
-        if table.mask is not None:
-            predicted, excess = self._expected(table, num_draws, average=True), self.excess_cov
-            if excess is not None:
-                predicted = add_residuals(predicted, table.x, table.mask, *self.implied_moments(), excess)
-            filled = np.where(table.mask, filled, self.table.given_back(predicted, table.per_row))
-        table_of_cells = give_back(filled, X, self.feature_names)
-        if labels and isinstance(table_of_cells, pd.DataFrame):
-            table_of_cells = with_words(table_of_cells, as_frame(X), self.feature_names, labels)
-        if isinstance(table_of_cells, pd.DataFrame) and isinstance(whole, pd.DataFrame):
-            return whole.assign(**table_of_cells) if len(whole.columns) > len(filled.T) else table_of_cells
-        return table_of_cells
+        if draws is not None:
+            return completed_draws(self, X, table, draws, seed, idata)
+        if idata is not None:
+            raise ValueError("idata: got one, and draws was left out; say how many tables to draw")
+        return completed(self, X, table, num_draws)
 
     @property
     @isolated()
@@ -518,16 +548,7 @@ class Fit(FitResult):
         """Simulated rows (n, feature) of the best restart, in the caller's units."""
         check_whole(1, n=n)
         check_whole(0, seed=seed)
-        with undisturbed(seed), torch.no_grad():
-            prior = self.model.factor_prior()
-            z = prior.expand((*prior.batch_shape[:-1], n)).sample()
-            # what goes with a row goes together: a batch and its exposures
-            n_rows = max((len(values) for values in self.table.per_row.values()), default=1)
-            drawn = of_rows(self.table.per_row, np.random.default_rng(seed).integers(n_rows, size=n))
-            per_row = tensors_of(drawn, z.dtype, z.device)
-            f = self.model.decode(z, getattr(self.model, "weights", None))
-            x = self.model.likelihood.observation(f, None, per_row).sample()[self.best]
-        return self.table.given_back(x.cpu().double().numpy(), drawn)
+        return simulated_rows(self, n, seed)
 
     @property
     def covariate_effects(self) -> pd.DataFrame:
