@@ -48,6 +48,13 @@ from .by_rows import judge
 from .decoder_run import DecoderRun
 from .depth import depth_of_factors
 from .folded import folded
+from .graph_restarts import (
+    GraphStart,
+    better_restarts,
+    graph_starts,
+    schedule_of_graphs,
+    searches_graphs,
+)
 from .latent_penalty import LatentPenalty
 from .linear_maximum import Maxima, has_closed_form_maximum, put_at_maxima
 from .residual_pairs import residual_pair_findings
@@ -257,6 +264,19 @@ class TableJob:
         unit = self._begin(model, [start.start] * len(AXIS_BENT), np.array(AXIS_BENT))
         return self._run_of(model, unit, self.schedule, 0)
 
+    def run_from_graphs(self, starts: list[GraphStart], schedule: Schedule) -> Run:
+        """A run of restarts that begin at graphs, whose edges alone are open."""
+        model = copy.deepcopy(self.model)
+        torch.manual_seed(child_seeds(self.seeds[0], 1)[0])
+        model.setup(len(starts), **self.setup)
+        model.to(device=self.device, dtype=self.dtype)
+        unit = self._begin(model, [start.start for start in starts], np.zeros(len(starts), bool))
+        sparse = cast("SparseDecoder", model)
+        for restart, start in enumerate(starts):
+            sparse.allowed[restart] = torch.as_tensor(start.edges(model.n_factors), device=self.device)
+        sparse.project()
+        return self._run_of(model, unit, schedule, 0)
+
     def _start_of(self, restart: int) -> Start:
         cap, bent = int(self.n_factors_init[restart]), bool(self.bent[restart])
         cap_and_kind = (cap, "principal" if bent else "oblique")
@@ -360,7 +380,7 @@ class TableJob:
         if maxima is not None:
             trained = trained.at(maxima)
         elif not brief and not notes and self.ranks.size == 1 and self.dependency is None:
-            trained = self._in_sparser_axes(whole, trained)
+            trained = self._at_graphs(whole, self._in_sparser_axes(whole, trained))
         train_rows, held_rows, best, history = trained.train, trained.heldout, trained.best, trained.history
         columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
         columns += ["closed_form"] * any("closed_form" in row for row in history)
@@ -382,6 +402,7 @@ class TableJob:
                 "n_factors_init": trained.n_factors_init.tolist(),
                 "bent": trained.bent.tolist(),
                 **({"axis_restarts": trained.from_axes} if trained.from_axes else {}),
+                **({"graph_restarts": trained.from_graphs} if trained.from_graphs else {}),
                 **({} if maxima is None else {"graph_level": np.round(maxima.level, 3).tolist()}),
                 **({"searched": sorted(maxima.searched)} if maxima is not None and maxima.searched else {}),
                 **(
@@ -422,7 +443,7 @@ class TableJob:
         """The restarts of a model, what they are worth, and which is best."""
         train, heldout = judge(model, self.train, self.heldout, self.ranks, brief)
         edges, active = _sizes(model)
-        trained = _Trained(train, heldout, edges, 0, history, n_factors_init, bent, [], None)
+        trained = _Trained(train, heldout, edges, 0, history, n_factors_init, bent, [], None, [])
         best = chosen_restart(trained.rows, trained.all_rows, active, edges, len(self.table.x))
         return trained._replace(best=best)
 
@@ -449,7 +470,33 @@ class TableJob:
         for place, r in zip(replaced_restarts(level, trained.best, len(first)), first, strict=False):
             put(pick(run.model, [r]), whole, place)
             trained = trained.with_restart(place, new, r)
-        return trained
+            trained = trained._replace(from_axes=[*trained.from_axes, place])
+        return trained._replace(best=trained.from_axes[0])
+
+    def _at_graphs(self, whole: FactorModel, trained: _Trained) -> _Trained:
+        """Restarts that begin at graphs of a search, in the places of worse ones; then the best of all."""
+        if not searches_graphs(whole, self.table, self.schedule):
+            return trained
+        schedule = schedule_of_graphs(cast("Schedule", self.schedule))
+        with undisturbed():
+            starts = graph_starts(cast("SparseDecoder", whole), self.table, self.kept)
+            if not starts:
+                return trained
+            run = self.run_from_graphs(starts, schedule)
+            run.finish()
+            run.model.kl_weight = 1.0
+            torch.manual_seed(self.seeds[0])
+            n_factors_init = np.array([start.edge.shape[1] for start in starts])
+            new = self._judged(run.model.eval(), run.history, n_factors_init, np.zeros(len(starts), bool))
+        n_rows = len(self.table.x)
+        for place, r in better_restarts(trained.level(n_rows), new.level(n_rows)):
+            put(pick(run.model, [r]), whole, place)
+            trained = trained.with_restart(place, new, r)._replace(from_graphs=[*trained.from_graphs, place])
+        if not trained.from_graphs:
+            return trained
+        edges, active = _sizes(whole)
+        best = chosen_restart(trained.rows, trained.all_rows, active, edges, n_rows)
+        return trained._replace(best=best)
 
     def _findings(self, model: FactorModel, best: int, rows: np.ndarray) -> list[Finding]:
         """What a reader should know of restarts, by ELBOs of rows (restart, row)."""
@@ -487,6 +534,7 @@ class _Trained(NamedTuple):
     bent: np.ndarray
     from_axes: list[int]  # restarts that began in sparser axes
     search: AxisStart | None  # its axes, if not those of the restarts before it
+    from_graphs: list[int]  # restarts that began at graphs of a search
 
     @property
     def rows(self) -> np.ndarray:
@@ -510,7 +558,7 @@ class _Trained(NamedTuple):
         return self._replace(best=maxima.best, n_factors_init=n_factors_init, bent=bent)
 
     def with_restart(self, place: int, source: _Trained, restart: int) -> _Trained:
-        """A restart of another set in the place of one of these; the first to come is the best."""
+        """A restart of another set in the place of one of these."""
 
         def replaced(figures: np.ndarray, new: np.ndarray) -> np.ndarray:
             figures = np.array(figures)
@@ -524,12 +572,13 @@ class _Trained(NamedTuple):
             train=replaced(self.train, source.train),
             heldout=None if source.heldout is None else replaced(aside, source.heldout),
             edges=replaced(self.edges, source.edges),
-            best=self.best if self.from_axes else place,
+            best=self.best,
             history=sorted(history, key=lambda row: row["step"]),
             n_factors_init=replaced(self.n_factors_init, source.n_factors_init),
             bent=replaced(self.bent, source.bent),
-            from_axes=[*self.from_axes, place],
+            from_axes=self.from_axes,
             search=self.search,
+            from_graphs=self.from_graphs,
         )
 
 

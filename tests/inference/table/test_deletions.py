@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.integrate import quad
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from pyro_sparse.data.read import Batch
-from pyro_sparse.inference.table.deletions import edge_gains, factor_costs, prune
+from pyro_sparse.inference.table.deletions import _evidence, edge_gains, factor_costs, prune
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.priors import SpikeSlabLasso, get_prior
 
@@ -183,3 +184,17 @@ def test_edges_of_unknown_worth_are_not_deleted(problem, value):
     with pytest.raises(FloatingPointError, match=r"of Broken is not finite for feature\(s\) \[3\]"):
         prune(model, batch)
     assert torch.equal(model.weights, before)
+
+
+@pytest.mark.parametrize(("w", "sd"), [(1.2, 0.1), (-0.8, 0.15), (2.0, 0.3)])
+def test_an_edge_costs_what_its_weight_integrated_out_costs(w, sd):
+    """A parabola of log-likelihood, times the slab, by quadrature."""
+    slab = torch.distributions.Laplace(0.0, 1.0)
+    gains = torch.tensor(0.5 * (w / sd) ** 2)
+    cost = _evidence(torch.tensor(w), gains, slab.log_prob(torch.tensor(w)))
+
+    def density(u):
+        return np.exp(-abs(u) - 0.5 * ((u - w) / sd) ** 2) / 2
+
+    exact = -np.log(quad(density, w - 8 * sd, w + 8 * sd, points=[0.0, w])[0])
+    assert float(cost) == pytest.approx(exact, abs=0.06)

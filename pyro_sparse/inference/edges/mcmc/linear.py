@@ -4,11 +4,12 @@ r"""Gibbs chains of sparse factor analysis: loadings, edges, noise, correlations
           w_{jk} \sim \eta_k\,\psi_1 + (1 - \eta_k)\,\psi_0, \quad \varepsilon_{ij} \sim N(0, \sigma_j^2)
 
 :math:`d_i` is 1 and the covariates of the row. A sweep maps factors and loadings together
-(`moves/expansion.py`), moves what the factors explain of each feature (`moves/communalities.py`) and the axes
-(`moves/axes.py`, `moves/rotations.py`), both with factors summed out, draws what the rest needs of the factors
-(`row_moments.py`: sums over rows, whose cost does not grow with their number), correlations given these
-(`moves/correlations.py`), then the loadings column by column with the edge summed out (`density/weight.py`: its
-probability is what is averaged, after Rao and Blackwell), then coefficients of :math:`d_i`, noise, rates.
+(`moves/expansion.py`), moves what the factors explain of each feature (`moves/communalities.py`) and the
+axes (`moves/axes.py`, `moves/rotations.py`), both with factors summed out, draws what the rest needs of
+the factors (`row_moments.py`: sums over rows, whose cost does not grow with their number), correlations
+given these (`moves/correlations.py`), then the loadings column by column with the edge summed out
+(`density/weight.py`: its probability is what is averaged, after Rao and Blackwell), then coefficients of
+:math:`d_i`, noise, rates.
 """
 
 from __future__ import annotations
