@@ -11,13 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from ..likelihoods.beta import NEAREST
 from ..likelihoods.ordinal import MOST_LEVELS
 from ._cases import require_hypothesis
 
 __all__ = ["COUNTS", "LIKELIHOODS", "is_allowed", "odd_cells", "values_for"]
 
-LIKELIHOODS = ("normal", "bernoulli", "ordinal", "poisson", "negative_binomial", "multinomial", "categorical")
-COUNTS = ("poisson", "negative_binomial", "multinomial")
+LIKELIHOODS = (
+    *("normal", "student_t", "beta", "bernoulli", "ordinal", "poisson", "negative_binomial"),
+    *("zero_inflated_negative_binomial", "multinomial", "categorical"),
+)
+COUNTS = ("poisson", "negative_binomial", "zero_inflated_negative_binomial", "multinomial")
 
 
 def is_allowed(likelihood: str, cells: np.ndarray) -> np.ndarray:
@@ -35,6 +39,8 @@ def is_allowed(likelihood: str, cells: np.ndarray) -> np.ndarray:
             warnings.simplefilter("ignore", RuntimeWarning)  # a column without cells
             near = cells - np.nanmin(cells, axis=0, initial=np.inf) < MOST_LEVELS
             return np.isnan(cells) | (near & (cells == np.rint(cells)) & ~np.isinf(cells))
+    if likelihood == "beta":
+        return np.isnan(cells) | ((cells >= NEAREST) & (cells <= 1 - NEAREST))
     if likelihood in COUNTS:
         return np.isnan(cells) | ((cells >= 0) & (cells == np.rint(cells)) & (cells < np.inf))
     return ~np.isinf(cells)
@@ -58,6 +64,8 @@ def values_for(likelihood: str, n_rows: int, n_features: int, seed: int) -> np.n
         return 1.0 + np.digitize(f, [-1.0, 0.0, 1.0])
     if likelihood == "categorical":
         return (f == f.max(1, keepdims=True, initial=-np.inf)).astype(float)
+    if likelihood == "beta":
+        return 1 / (1 + np.exp(-f))
     if likelihood in COUNTS:
         return rng.poisson(np.exp(1 + 0.5 * f)).astype(float)
     return f * rng.choice([0.3, 1.0, 20.0], n_features) + rng.choice([0.0, 5.0], n_features)
