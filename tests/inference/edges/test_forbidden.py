@@ -58,7 +58,8 @@ def odds_of(log_evidence, eta, nodes=4001):
 
 def moments_of(x, z):
     gram = (z.T @ z)[None]
-    return Moments(gram[:, None], (x.T @ z)[None], z.sum(0)[None, None, None], gram)
+    total = z.sum(0)[None, None]
+    return Moments(gram[:, None], (x.T @ z)[None], total[:, None], gram, total)
 
 
 def decoder_chains(world, likelihood, x, curve, trunk, head):

@@ -31,7 +31,7 @@ from ..density.decoder_program import DecoderProgram, DecoderState
 from ..density.rates import drawn_log_odds
 from ..moves.adaptation import OFTEN, Tuning
 from ..moves.covariates import moved_effects
-from ..moves.expansion import Expansion
+from ..moves.expansion import Expansion, translation
 from ..moves.hmc import adapted
 from ..moves.layers import climbed, moved
 from ..moves.metric import information
@@ -184,13 +184,21 @@ class DecoderChains(DecoderProgram):
         return maps, self.precision.double().cpu().numpy()
 
     def _expanded(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
-        """A line's factors mapped by a matrix, weights by its inverse; what it predicts stays."""
+        """A line's factors mapped and translated, weights and intercepts likewise; what it predicts stays."""
         maps, precision = self._expansion
         tensors = state.weight, self.edge_log_odds(state), state.z.double().mT @ state.z.double()
         weight, log_odds, whole = (tensor.double().cpu().numpy() for tensor in tensors)
         weight, by = maps.moved(weight, log_odds, whole, state.z.shape[1], precision, rng)
         z = state.z @ torch.as_tensor(by).to(state.z).mT
-        return state._replace(weight=torch.as_tensor(weight).to(state.weight), z=z)
+        state = state._replace(weight=torch.as_tensor(weight).to(state.weight), z=z)
+        intercept = state.head[..., :1].double()
+        known, n_rows = z.double().sum(1, keepdim=True).cpu().numpy(), np.array([[float(z.shape[1])]])
+        b = translation(
+            weight, intercept.cpu().numpy(), self.curve.intercept_sd, known, n_rows, precision, rng
+        )
+        move = torch.as_tensor(b).to(z)
+        head = state.head - (state.weight @ move.mT).to(state.head)
+        return state._replace(z=z + move, head=head)
 
     @cached_property
     def _anchors(self) -> Anchors:

@@ -27,7 +27,7 @@ from ..density.weight import Slabs
 from ..moves.axes import moved_axes
 from ..moves.communalities import moved_communalities
 from ..moves.correlations import moved_correlations
-from ..moves.expansion import Expansion
+from ..moves.expansion import Expansion, translation
 from ..moves.permutation import Anchors, anchors_of, exchanged
 from ..moves.rotations import Turns
 from ..regression.row_checks import floor_precision
@@ -292,14 +292,20 @@ class LinearChains:
         return self.learn_cov and wide and bool(self.permitted.all())
 
     def _expanded(self, state: LinearState, rng: np.random.Generator) -> LinearState:
-        """Factors mapped by a matrix, loadings by its inverse; edges are to be drawn anew."""
+        """Factors mapped and translated, loadings and coefficients likewise; edges are to be drawn anew."""
         if state.moments is None or rng.random() > _EXPANDED:
             return state
         precision = np.linalg.inv(state.cov).astype(float)
         weight, by = self._expansion.moved(
             state.weight, self.edge_log_odds(state), state.moments.whole, self.x.shape[1], precision, rng
         )
-        return state._replace(weight=weight, moments=state.moments.mapped(by))
+        moments = state.moments.mapped(by)
+        b = translation(
+            weight, state.coefficients, self.intercept_sd, moments.known, self.rows.known_gram, precision, rng
+        )
+        coefficients = state.coefficients - weight @ np.swapaxes(b, -1, -2)
+        moments = self.rows.translated(moments, b)
+        return state._replace(weight=weight, coefficients=coefficients, moments=moments)
 
     @cached_property
     def _expansion(self) -> Expansion:

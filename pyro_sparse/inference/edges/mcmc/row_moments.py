@@ -44,6 +44,8 @@ class Moments(NamedTuple):
         D'Z over the same rows; of intercepts the sum of z.
     whole : ndarray (chain, factor, factor)
         Z'Z over all rows.
+    known : ndarray (chain, coefficient, factor)
+        D'Z over all rows.
     rows_drawn : Moments, optional
         The same over those rows alone whose factors were drawn one by one; None where there are none.
     """
@@ -52,6 +54,7 @@ class Moments(NamedTuple):
     cross: Array
     total: Array
     whole: Array
+    known: Array
     rows_drawn: Moments | None = None
 
     def centred(self, coefficients: Array) -> Array:
@@ -64,15 +67,46 @@ class Moments(NamedTuple):
         gram = np.take_along_axis(np.take_along_axis(self.gram, square, -1), order[:, None, :, None], -2)
         whole = np.take_along_axis(np.take_along_axis(self.whole, wide, -1), order[..., None], -2)
         cross, total = np.take_along_axis(self.cross, wide, -1), np.take_along_axis(self.total, square, -1)
+        known = np.take_along_axis(self.known, wide, -1)
         drawn = None if self.rows_drawn is None else self.rows_drawn.exchanged(order)
-        return Moments(gram, cross, total, whole, drawn)
+        return Moments(gram, cross, total, whole, known, drawn)
 
     def mapped(self, by: Array) -> Moments:
         """The same of factors ``z @ by.T``, `by` (chain, factor, factor)."""
         back, wide = np.swapaxes(by, -1, -2), by[:, None]
         gram, whole = wide @ self.gram @ back[:, None], by @ self.whole @ back
         drawn = None if self.rows_drawn is None else self.rows_drawn.mapped(by)
-        return Moments(gram, self.cross @ back, self.total @ back[:, None], whole, drawn)
+        total, known = self.total @ back[:, None], self.known @ back
+        return Moments(gram, self.cross @ back, total, whole, known, drawn)
+
+    def translated(self, by: Array, sums: Array, gram: Array, whole: Array) -> Moments:
+        """The same of factors ``z + by.T @ d``, of these rows alone, without those of `rows_drawn`.
+
+        Parameters
+        ----------
+        by : ndarray (chain, coefficient, factor)
+        sums : ndarray (chain or 1, feature, coefficient)
+            D'x of each feature over its rows.
+        gram : ndarray (feature or 1, coefficient, coefficient)
+            D'D over each feature's rows.
+        whole : ndarray (coefficient, coefficient)
+            D'D over all rows.
+        """
+        wide = by[:, None]
+        return Moments(
+            self.gram + _widened(self.total, wide, gram),
+            self.cross + sums @ by,
+            self.total + gram @ wide,
+            self.whole + _widened(self.known, by, whole),
+            self.known + whole @ by,
+        )
+
+
+def _widened(total: Array, by: Array, gram: Array) -> Array:
+    """What Z'Z gains as z become z + by' d, of D'Z and D'D."""
+    across = np.swapaxes(total, -1, -2) @ by
+    gained: Array = across + np.swapaxes(across, -1, -2) + np.swapaxes(by, -1, -2) @ gram @ by
+    return gained
 
 
 def by_feature(vectors: Array, matrices: Array) -> Array:
@@ -204,11 +238,12 @@ class RowMoments:
         framed, whole = np.zeros((n_chains, q + g, k)), np.zeros((n_chains, k, k))
         if self.root is not None:
             framed, whole = self._of_complete_rows(weight, scaled, coefficients, precision, rng)
-        total, cross = framed[:, None, :q], framed[:, q:]
+        known, total, cross = framed[:, :q], framed[:, None, :q], framed[:, q:]
         if not len(self.pattern):
-            return Moments(whole[:, None], cross, total, whole)
+            return Moments(whole[:, None], cross, total, whole, known)
         gram, all_total = np.zeros((n_chains, g, k, k)), np.zeros((n_chains, g, q, k))
         all_cross, all_whole = np.zeros((n_chains, g, k)), np.zeros((n_chains, k, k))
+        all_known = np.zeros((n_chains, q, k))
         for start in range(0, len(self.pattern), _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
             z = self._factors(part, weight, scaled, coefficients, precision, rng)
@@ -219,8 +254,31 @@ class RowMoments:
             all_total += (observed @ of_known).reshape(n_chains, g, q, k)
             all_cross += np.swapaxes(self.x[:, part], -1, -2) @ z
             all_whole += np.swapaxes(z, -1, -2) @ z
-        drawn = Moments(gram, all_cross, all_total, all_whole)
-        return Moments(whole[:, None] + gram, cross + all_cross, total + all_total, whole + all_whole, drawn)
+            all_known += self.known[part].T @ z
+        drawn = Moments(gram, all_cross, all_total, all_whole, all_known)
+        return Moments(
+            whole[:, None] + gram,
+            cross + all_cross,
+            total + all_total,
+            whole + all_whole,
+            known + all_known,
+            drawn,
+        )
+
+    def translated(self, moments: Moments, by: Array) -> Moments:
+        """Moments of factors ``z + by.T @ d``, `by` (chain, coefficient, factor)."""
+        new = moments.translated(by, self.sums[0], self.gram, self.known_gram)
+        if moments.rows_drawn is None:
+            return new
+        of_drawn = self._drawn_sums, self._drawn_gram, self.known.T @ self.known
+        return new._replace(rows_drawn=moments.rows_drawn.translated(by, *of_drawn))
+
+    @cached_property
+    def known_gram(self) -> Array:
+        """D'D over all rows, (coefficient, coefficient)."""
+        q = self.n_known
+        whole: Array = self.square[0, :q, :q] + self.known.T @ self.known
+        return whole
 
     def summed_out(
         self, coefficients: Array, cov: Array, moments: Moments

@@ -13,6 +13,8 @@ from one end of that part to the other. With :math:`A = I + a\,e_i e_j^\top`, :m
 is a shear, and with i = j, s = 1 + a, a scale, :math:`w_i \to w_i / s`, whose density by :math:`\log s` has
 :math:`s^{N - G_i}` beside it, :math:`G_i` loadings of factor i being free (Liu and Sabatti 2000, Biometrika
 87(2); Ghosh and Dunson 2009, Journal of Computational and Graphical Statistics 18(2), expand by scales).
+A translation, :math:`z \to z + b^\top d, c_g \to c_g - b\,w_g`, of rows with covariates d (1 among them) and
+coefficients c, has a normal density.
 Edges are summed out: :math:`p(w_j) = \prod_g [\eta_j \psi_1 + (1 - \eta_j) \psi_0](w_{gj})`.
 """
 
@@ -26,7 +28,7 @@ from numpy.typing import NDArray
 
 from ..density.weight import Slabs
 
-__all__ = ["Expansion"]
+__all__ = ["Expansion", "translation"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -153,3 +155,43 @@ def _shear(pull: Array, sharp: Array, rng: np.random.Generator) -> tuple[Array, 
         return sd * np.exp(rng.uniform(*_SHEAR)) * normal, np.zeros_like(pull)
     a = -pull / sharp + sd * normal
     return a, a * pull + 0.5 * a**2 * sharp
+
+
+def translation(
+    weight: Array,
+    coefficients: Array,
+    sd: Array | float,
+    known: Array,
+    known_gram: Array,
+    precision: Array,
+    rng: np.random.Generator,
+) -> Array:
+    r"""A draw of b (chain, coefficient, factor): factors become z + b'd, coefficients c - W b'.
+
+    .. math:: p(b) \propto \exp\Big(-\tfrac12 \sum_i (z_i + b^\top d_i)^\top C^{-1} (z_i + b^\top d_i)
+              - \tfrac12 \sum_g |c_g - b\,w_g|^2 / s_g^2\Big)
+
+    Parameters
+    ----------
+    weight : ndarray (chain, feature, factor)
+    coefficients : ndarray (chain, feature, coefficient)
+    sd : float or ndarray (feature,)
+        s, of coefficients a priori.
+    known : ndarray (chain, coefficient, factor)
+        D'Z.
+    known_gram : ndarray (coefficient, coefficient)
+        D'D; with missing cells over all rows nevertheless.
+    precision : ndarray (chain or 1, factor, factor)
+        The inverse of C.
+    rng : numpy.random.Generator
+    """
+    values, vectors = np.linalg.eigh(known_gram)  # in its axes coefficients are independent of each other
+    weighted = weight / np.broadcast_to(sd, weight.shape[1:2])[:, None] ** 2
+    inner = np.swapaxes(weight, -1, -2) @ weighted
+    pull = np.swapaxes(coefficients @ vectors, -1, -2) @ weighted - vectors.T @ known @ precision
+    of_each = np.maximum(values, 0.0)[:, None, None] * precision[:, None] + inner[:, None]
+    lower: Array = np.linalg.cholesky(of_each).astype(float)
+    half = np.linalg.solve(lower, pull[..., None]) + rng.standard_normal((*pull.shape, 1))
+    drawn = np.linalg.solve(np.swapaxes(lower, -1, -2), half)[..., 0].astype(float)
+    translated: Array = vectors @ drawn
+    return translated

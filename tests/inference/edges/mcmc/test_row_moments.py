@@ -49,11 +49,12 @@ def by_rows(x, seen, weight, noise, level, cov, design=None):
         z[:, i] = mean + rng.standard_normal((DRAWS, K)) @ np.linalg.cholesky(spread).T
     gram = np.einsum("dnk,dnl,ng->dgkl", z, z, observed.astype(float))
     total = np.einsum("dnk,ng,nq->dgqk", z, observed.astype(float), known(design))
-    return Moments(gram, np.einsum("dnk,ng->dgk", z, x), total, z.swapaxes(1, 2) @ z)
+    of_known = known(design).T @ z
+    return Moments(gram, np.einsum("dnk,ng->dgk", z, x), total, z.swapaxes(1, 2) @ z, of_known)
 
 
 def assert_same_distribution(one, other):
-    for name in ("gram", "cross", "total", "whole"):
+    for name in ("gram", "cross", "total", "whole", "known"):
         a, b = (np.broadcast_to(getattr(m, name), getattr(other, name).shape) for m in (one, other))
         a, b = a.reshape(DRAWS, -1), b.reshape(DRAWS, -1)
         error = np.sqrt((a.var(0) + b.var(0)) / DRAWS)
@@ -66,6 +67,40 @@ def assert_same_distribution(one, other):
 def test_they_are_those_of_factors_drawn_row_by_row(missing, design):
     given = problem(missing, design)
     assert_same_distribution(drawn(*given, design=design), by_rows(*given, design=design))
+
+
+@pytest.mark.parametrize("design", [None, DESIGN], ids=["plain", "covariates"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_moments_of_mapped_and_translated_factors_are_those_sums(missing, design):
+    """Against sums over rows whose factors are at hand."""
+    x, seen, *_ = problem(missing, design)
+    rng, observed = np.random.default_rng(4), np.ones((N, G), bool) if seen is None else seen
+    z, by, b = (
+        rng.normal(size=(2, N, K)),
+        rng.normal(size=(2, K, K)),
+        rng.normal(size=(2, known(design).shape[1], K)),
+    )
+    rows = RowMoments.of(x[None], None if seen is None else seen[None], K, design)
+
+    def moments(z, at=slice(None)):
+        part = observed[at].astype(float)
+        gram = np.einsum("dnk,dnl,ng->dgkl", z[:, at], z[:, at], part)
+        total = np.einsum("dnk,ng,nq->dgqk", z[:, at], part, known(design)[at])
+        cross = np.einsum("dnk,ng->dgk", z[:, at], x[at])
+        return Moments(
+            gram, cross, total, np.swapaxes(z[:, at], 1, 2) @ z[:, at], known(design)[at].T @ z[:, at]
+        )
+
+    holes = np.flatnonzero(~observed.all(1))
+    given = moments(z)._replace(rows_drawn=moments(z, holes) if len(holes) else None)
+    new = rows.translated(given.mapped(by), b)
+    moved = z @ np.swapaxes(by, 1, 2) + known(design) @ b
+    pairs = [(new, moments(moved))]
+    if len(holes):
+        pairs += [(new.rows_drawn, moments(moved, holes))]
+    for got, want in pairs:
+        for name in ("gram", "cross", "total", "whole", "known"):
+            np.testing.assert_allclose(getattr(got, name), getattr(want, name), atol=1e-8, err_msg=name)
 
 
 def test_few_rows_have_their_factors_drawn():

@@ -8,7 +8,7 @@ from scipy import stats
 
 from pyro_sparse.inference.edges.density.weight import SpikeSlab
 from pyro_sparse.inference.edges.moves import expansion
-from pyro_sparse.inference.edges.moves.expansion import Expansion
+from pyro_sparse.inference.edges.moves.expansion import Expansion, translation
 
 SLAB, ROWS = 0.8, 12
 COV = np.array([[1.0, 0.3, 0.0], [0.3, 1.0, -0.2], [0.0, -0.2, 1.0]])
@@ -88,3 +88,41 @@ def test_a_step_too_long_is_not_taken(monkeypatch, steps):
     new, other = step(maps_of(SAME, 0.2), weight, z, rng)
     np.testing.assert_allclose(new, weight, rtol=1e-9)
     np.testing.assert_allclose(other, z, rtol=1e-9)
+
+
+def translated(weight, coefficients, sd, z, design, rng):
+    known, precision = design.T @ z, np.linalg.inv(COV)[None]
+    b = translation(weight, coefficients, sd, known, design.T @ design, precision, rng)
+    return coefficients - weight @ np.swapaxes(b, 1, 2), z + design @ b
+
+
+@pytest.mark.parametrize("sd", [2.0, np.array([0.5, 1.0, 2.0, 3.0, 1.5])])
+def test_translations_leave_predictions_and_the_prior_as_they_are(sd):
+    rng, n = np.random.default_rng(0), 4000
+    weight, z = drawn(n, SAME, np.zeros_like(SAME), False, 0.2, rng)
+    design = np.column_stack([np.ones(ROWS), rng.normal(size=ROWS)])
+    coefficients = np.broadcast_to(sd, 5)[:, None] * rng.standard_normal((n, 5, 2))
+    new, other = translated(weight, coefficients, sd, z, design, rng)
+    before, after = (
+        d @ np.swapaxes(c, 1, 2) + f @ np.swapaxes(weight, 1, 2)
+        for d, c, f in ((design, coefficients, z), (design, new, other))
+    )
+    np.testing.assert_allclose(after, before, atol=1e-9)
+    for k in range(3):
+        means, slopes = ([(f[..., k] * design[:, q]).mean(1) for f in (z, other)] for q in (0, 1))
+        for one, two in (means, slopes):
+            assert stats.ks_2samp(one, two).pvalue > 1e-3
+            assert abs(np.corrcoef(one, two)[0, 1]) < 0.95
+    for j in (0, 4):
+        assert stats.ks_2samp(coefficients[:, j, 1], new[:, j, 1]).pvalue > 1e-3
+
+
+def test_translations_of_rows_that_say_all_forget_where_they_were():
+    """Without loadings the mean of the factors is that of its prior, whatever it was."""
+    rng, n = np.random.default_rng(1), 4000
+    z = np.broadcast_to(5 + rng.standard_normal((1, ROWS, 3)), (n, ROWS, 3))
+    nothing, design = np.zeros((n, 5, 3)), np.ones((ROWS, 1))
+    new, other = translated(nothing, np.ones((n, 5, 1)), 1.0, z, design, rng)
+    np.testing.assert_array_equal(new, 1.0)
+    np.testing.assert_allclose(np.cov(other.mean(1).T), COV / ROWS, atol=0.01)
+    np.testing.assert_allclose(other.mean((0, 1)), 0.0, atol=0.02)
