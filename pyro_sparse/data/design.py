@@ -142,6 +142,14 @@ class Design:
 
 
 # ---- what the caller gave ----------------------------------------------------------------------------------
+def _in_a_view(name: str, frame: pd.DataFrame) -> str:
+    """What to give instead, where columns of views end so."""
+    alike = [str(column) for column in frame.columns if str(column).endswith(f":{name}")]
+    if not alike:
+        return ""
+    return f"; columns of views are called by both names: {alike[0]!r}, or give a Series by row"
+
+
 def taken_out(
     data: TableLike, given: Mapping[str, Any], taken: Iterable[str] = ()
 ) -> tuple[TableLike, dict[str, Any], tuple[str, ...]]:
@@ -188,6 +196,7 @@ def taken_out(
                 raise ValueError(
                     f"{role}: X has no column {name!r}; it has {', '.join(map(str, frame.columns[:8]))}"
                     + (" …" if frame.shape[1] > 8 else "")
+                    + _in_a_view(name, frame)
                 )
         here[role] = frame[list(wanted)]
         gone += wanted

@@ -151,3 +151,5 @@ def test_names_that_no_column_has_are_refused():
         taken_out(pd.DataFrame({"x": AGE}), {"groups": "batch"})
     with pytest.raises(TypeError, match=r"groups: got the name 'batch', and X has no names of columns"):
         taken_out(np.zeros((3, 2)), {"groups": "batch"})
+    with pytest.raises(ValueError, match=r"columns of views are called by both names: 'rna:batch', or give"):
+        taken_out({"rna": pd.DataFrame({"x": AGE, "batch": 1})}, {"groups": "batch"})

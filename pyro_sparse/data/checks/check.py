@@ -102,6 +102,8 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
         (cells, slice(None)) if columns is None else (cells.of(columns, part.name), columns)
         for part, columns in likelihood.families()
     ]
+    of_numbers = [columns for family, columns in families if family.is_normal]
+    numbers = [j for columns in of_numbers if not isinstance(columns, slice) for j in columns]
     mistakes = [finding for family, _ in families for finding in entry_mistakes(family)]
     kinds = [finding for family, _ in families for finding in several_kinds(family)]
     far_rows, rows = [], []
@@ -138,6 +140,8 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
         *far_rows,
         *far_cells,
         *of_tails,
-        *(row_groups(cells) if not (repeats or mistakes) else []),  # a column of row numbers is a trend
+        *(
+            row_groups(cells, numbers) if not (repeats or mistakes) else []
+        ),  # a column of row numbers is a trend
         *counts,
     ]

@@ -2,7 +2,7 @@
 
 Differences of means between groups correlate columns as a factor does, across all others. Three signs: rows
 near one another, or a fixed number of rows apart, are alike; rows whose names begin alike are alike; rows
-fall into clusters.
+fall into clusters, in all columns or in those of one view.
 """
 
 from __future__ import annotations
@@ -55,23 +55,48 @@ _REMEDY = (
 )
 
 
-def row_groups(cells: Cells) -> list[Finding]:
+def row_groups(cells: Cells, numbers: list[int] | None = None) -> list[Finding]:
     """Groups of rows that differ in the means of their columns.
 
     Parameters
     ----------
     cells : Cells
+    numbers : list of int, optional
+        Columns under the normal likelihood, where others have others.
     """
     n_rows, n_features = cells.view.shape
     if n_rows < _LEAST_ROWS or not 3 <= n_features <= MOST_COLUMNS:
         return []
     scores = _components(cells)
     ranks = np.apply_along_axis(_normal_scores, 0, scores)
-    for find in (_by_name, _by_order, _by_cluster):
-        finding = find(cells, ranks)
+    for finding in (find(cells, ranks) for find in (_by_name, _by_order)):
+        if finding is not None:
+            return [finding]
+    for finding in map(_by_cluster, _blocks(cells, numbers or [])):
         if finding is not None:
             return [finding]
     return []
+
+
+def _blocks(cells: Cells, numbers: list[int]) -> list[Cells]:
+    """Columns of numbers in which clusters are looked for: all, then those that the same rows have not seen.
+
+    In the principal components of all such a view is a block of zeros in many rows. Its own rows are asked.
+    """
+    if cells.is_normal:
+        numbers = list(range(len(cells.features)))
+    whole = [cells] if cells.is_normal else []
+    if not numbers:
+        return whole
+    pattern = np.unique(cells.mask[:, numbers], axis=1, return_inverse=True)[1].reshape(-1)
+    views = [[numbers[j] for j in np.flatnonzero(pattern == p)] for p in range(pattern.max() + 1)]
+    blocks = []
+    for view in views:
+        unseen = np.flatnonzero(~cells.mask[:, view[0]])
+        n_rows = len(cells.values) - len(unseen)
+        if 3 <= len(view) < len(cells.features) and n_rows >= _LEAST_ROWS:
+            blocks.append(cells.of(view, "normal").without(unseen))
+    return whole + blocks
 
 
 def _components(cells: Cells) -> NDArray[np.float64]:
@@ -142,9 +167,9 @@ def _by_name(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
     )
 
 
-def _by_cluster(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
+def _by_cluster(cells: Cells) -> Finding | None:
     """Rows that fall into clusters of one shape, in columns that are close to normal each."""
-    if not cells.is_normal or (cells.n_levels < 0.3 * cells.mask.sum(0)).any():
+    if (cells.n_levels < 0.3 * cells.mask.sum(0)).any():
         return None
     kurtosis = _kurtosis(cells)
     if kurtosis > _CLEAR_KURTOSIS:

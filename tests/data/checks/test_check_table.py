@@ -179,6 +179,22 @@ def test_batches_are_seen(order):
     assert ps.check_table(shifted, groups=batch) == []
 
 
+@pytest.mark.parametrize("kind", ["numbers", "answers"])
+def test_batches_of_one_view_are_seen_where_rows_miss_others(kind):
+    """A third of the rows each view has not seen; beside it numbers, or yes/no answers."""
+    rng, batch = np.random.default_rng(5), np.random.default_rng(6).integers(3, size=360)
+    other = clean(n=360).set_axis([f"y{j}" for j in range(9)], axis=1).sample(frac=1, random_state=0)
+    other.index = range(360)
+    other = (other > other.median()).astype(float) if kind == "answers" else other
+    shifted = clean(n=360) + rng.normal(size=(3, 9))[batch]
+    likelihood = {"one:*": "normal", "other:*": "bernoulli" if kind == "answers" else "normal"}
+    apart = {"one": slice(0, 240), "other": slice(120, 360)}
+    for view, wanted in ((shifted, True), (clean(n=360), False)):
+        views = {"one": view.iloc[apart["one"]], "other": other.iloc[apart["other"]]}
+        messages = [f.message for f in ps.check_table(ps.join_views(views), likelihood)]
+        assert any("fall into 3 clusters" in message for message in messages) is wanted
+
+
 @pytest.mark.parametrize("likelihood", ["poisson", "multinomial"])
 def test_overdispersed_counts_are_told_of_the_negative_binomial(likelihood):
     rng = np.random.default_rng(0)
