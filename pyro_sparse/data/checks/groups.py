@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ...findings.finding import Finding
-from ._cells import MOST_COLUMNS, Cells
+from ._cells import MOST_COLUMNS, Cells, listed
 
 if TYPE_CHECKING:
     from sklearn.mixture import GaussianMixture as Mixture
@@ -72,8 +72,9 @@ def row_groups(cells: Cells, numbers: list[int] | None = None) -> list[Finding]:
     for finding in (find(cells, ranks) for find in (_by_name, _by_order)):
         if finding is not None:
             return [finding]
-    for finding in map(_by_cluster, _blocks(cells, numbers or [])):
-        if finding is not None:
+    for block in _blocks(cells, numbers or []):
+        which = "most columns" if block is cells else f"most of the columns {listed(block.features)}"
+        if (finding := _by_cluster(block, which)) is not None:
             return [finding]
     return []
 
@@ -167,7 +168,7 @@ def _by_name(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
     )
 
 
-def _by_cluster(cells: Cells) -> Finding | None:
+def _by_cluster(cells: Cells, which: str) -> Finding | None:
     """Rows that fall into clusters of one shape, in columns that are close to normal each."""
     if (cells.n_levels < 0.3 * cells.mask.sum(0)).any():
         return None
@@ -188,7 +189,7 @@ def _by_cluster(cells: Cells) -> Finding | None:
         return None
     return Finding(
         "groups",
-        f"rows fall into {n_clusters} clusters that differ in the means of most columns (BIC {gain:.0f} "
+        f"rows fall into {n_clusters} clusters that differ in the means of {which} (BIC {gain:.0f} "
         f"better than without, rows belong to theirs with probability {sure:.2f}): batches or kinds of rows "
         "make factors of their own",
         _REMEDY,
