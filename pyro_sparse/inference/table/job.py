@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,6 @@ from ..training.parts import renumbered, split
 from ..training.ranks import ALONE, Ranks
 from ..training.restarts import (
     bent_starts,
-    bic,
     child_seeds,
     chosen_restart,
     found_factors,
@@ -56,12 +55,13 @@ from .graph_restarts import (
     searches_graphs,
 )
 from .latent_penalty import LatentPenalty
-from .linear_maximum import Maxima, has_closed_form_maximum, put_at_maxima
+from .linear_maximum import has_closed_form_maximum, put_at_maxima
 from .residual_pairs import residual_pair_findings
 from .result import Fit
 from .sparse_run import SparseRun
 from .start import Start, cap_grid, no_start
 from .table_notes import of_units, of_weights
+from .trained_restarts import TrainedRestarts
 from .unexplained import unexplained_findings
 from .wide_start import start_of
 
@@ -439,15 +439,15 @@ class TableJob:
         n_factors_init: np.ndarray,
         bent: np.ndarray,
         brief: bool = False,
-    ) -> _Trained:
+    ) -> TrainedRestarts:
         """The restarts of a model, what they are worth, and which is best."""
         train, heldout = judge(model, self.train, self.heldout, self.ranks, brief)
         edges, active = _sizes(model)
-        trained = _Trained(train, heldout, edges, 0, history, n_factors_init, bent, [], None, [])
+        trained = TrainedRestarts(train, heldout, edges, 0, history, n_factors_init, bent, [], None, [])
         best = chosen_restart(trained.rows, trained.all_rows, active, edges, len(self.table.x))
         return trained._replace(best=best)
 
-    def _in_sparser_axes(self, whole: FactorModel, trained: _Trained) -> _Trained:
+    def _in_sparser_axes(self, whole: FactorModel, trained: TrainedRestarts) -> TrainedRestarts:
         """Two more restarts where the best one's axes are not the sparsest; better ones replace the worst."""
         if not searches_axes(whole, self.table, self.schedule):
             return trained
@@ -473,7 +473,7 @@ class TableJob:
             trained = trained._replace(from_axes=[*trained.from_axes, place])
         return trained._replace(best=trained.from_axes[0])
 
-    def _at_graphs(self, whole: FactorModel, trained: _Trained) -> _Trained:
+    def _at_graphs(self, whole: FactorModel, trained: TrainedRestarts) -> TrainedRestarts:
         """Restarts that begin at graphs of a search, in the places of worse ones; then the best of all."""
         if not searches_graphs(whole, self.table, self.schedule):
             return trained
@@ -520,66 +520,6 @@ class TableJob:
             )
             notes.append(Finding("rows", message, source="data"))
         return notes
-
-
-class _Trained(NamedTuple):
-    """Trained restarts: ELBO of each row (restart, row), edges, the best one, history, how each began."""
-
-    train: np.ndarray
-    heldout: np.ndarray | None
-    edges: np.ndarray
-    best: int
-    history: list[dict[str, Any]]
-    n_factors_init: np.ndarray
-    bent: np.ndarray
-    from_axes: list[int]  # restarts that began in sparser axes
-    search: AxisStart | None  # its axes, if not those of the restarts before it
-    from_graphs: list[int]  # restarts that began at graphs of a search
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The rows that restarts are judged by."""
-        return self.train if self.heldout is None else self.heldout
-
-    @property
-    def all_rows(self) -> np.ndarray:
-        """Rows trained on, and held-out ones."""
-        return self.train if self.heldout is None else np.concatenate([self.train, self.heldout], 1)
-
-    def level(self, n_rows: int) -> np.ndarray:
-        """BIC of each restart, halved and negative."""
-        return bic(self.all_rows, self.edges, n_rows)
-
-    def at(self, maxima: Maxima) -> _Trained:
-        """The same with the restart whose graph is best; those of the search began with its factors."""
-        n_factors_init, bent = np.array(self.n_factors_init), np.array(self.bent)
-        for place, n_factors in maxima.searched.items():
-            n_factors_init[place], bent[place] = n_factors, False
-        return self._replace(best=maxima.best, n_factors_init=n_factors_init, bent=bent)
-
-    def with_restart(self, place: int, source: _Trained, restart: int) -> _Trained:
-        """A restart of another set in the place of one of these."""
-
-        def replaced(figures: np.ndarray, new: np.ndarray) -> np.ndarray:
-            figures = np.array(figures)
-            figures[place] = new[restart]
-            return figures
-
-        aside = cast(np.ndarray, self.heldout)  # both sets have such rows, or neither has
-        history = [row for row in self.history if row["restart"] != place]
-        history += [{**row, "restart": place} for row in source.history if row["restart"] == restart]
-        return _Trained(
-            train=replaced(self.train, source.train),
-            heldout=None if source.heldout is None else replaced(aside, source.heldout),
-            edges=replaced(self.edges, source.edges),
-            best=self.best,
-            history=sorted(history, key=lambda row: row["step"]),
-            n_factors_init=replaced(self.n_factors_init, source.n_factors_init),
-            bent=replaced(self.bent, source.bent),
-            from_axes=self.from_axes,
-            search=self.search,
-            from_graphs=self.from_graphs,
-        )
 
 
 class TableGroup:

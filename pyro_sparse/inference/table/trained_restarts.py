@@ -1,0 +1,90 @@
+"""What trained restarts are worth, and what becomes of them as others take their places."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from ..training.restarts import bic
+
+if TYPE_CHECKING:
+    from .axis_restarts import AxisStart
+    from .linear_maximum import Maxima
+
+__all__ = ["TrainedRestarts"]
+
+
+class TrainedRestarts(NamedTuple):
+    """Trained restarts.
+
+    Attributes
+    ----------
+    train, heldout : ndarray (restart, row)
+        ELBO of each row; None where no row is held out.
+    edges : ndarray of int (restart,)
+    best : int
+    history : list of dict
+    n_factors_init, bent : ndarray (restart,)
+        How each began.
+    from_axes, from_graphs : list of int
+        Restarts that began in sparser axes, and at graphs of a search.
+    search : AxisStart or None
+        Its axes, if not those of the restarts before it.
+    """
+
+    train: np.ndarray
+    heldout: np.ndarray | None
+    edges: np.ndarray
+    best: int
+    history: list[dict[str, Any]]
+    n_factors_init: np.ndarray
+    bent: np.ndarray
+    from_axes: list[int]
+    search: AxisStart | None
+    from_graphs: list[int]
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows that restarts are judged by."""
+        return self.train if self.heldout is None else self.heldout
+
+    @property
+    def all_rows(self) -> np.ndarray:
+        """Rows trained on, and held-out ones."""
+        return self.train if self.heldout is None else np.concatenate([self.train, self.heldout], 1)
+
+    def level(self, n_rows: int) -> np.ndarray:
+        """BIC of each restart, halved and negative."""
+        return bic(self.all_rows, self.edges, n_rows)
+
+    def at(self, maxima: Maxima) -> TrainedRestarts:
+        """The same with the restart whose graph is best; those of the search began with its factors."""
+        n_factors_init, bent = np.array(self.n_factors_init), np.array(self.bent)
+        for place, n_factors in maxima.searched.items():
+            n_factors_init[place], bent[place] = n_factors, False
+        return self._replace(best=maxima.best, n_factors_init=n_factors_init, bent=bent)
+
+    def with_restart(self, place: int, source: TrainedRestarts, restart: int) -> TrainedRestarts:
+        """A restart of another set in the place of one of these."""
+
+        def replaced(figures: np.ndarray, new: np.ndarray) -> np.ndarray:
+            figures = np.array(figures)
+            figures[place] = new[restart]
+            return figures
+
+        aside = cast(np.ndarray, self.heldout)  # both sets have such rows, or neither has
+        history = [row for row in self.history if row["restart"] != place]
+        history += [{**row, "restart": place} for row in source.history if row["restart"] == restart]
+        return TrainedRestarts(
+            train=replaced(self.train, source.train),
+            heldout=None if source.heldout is None else replaced(aside, source.heldout),
+            edges=replaced(self.edges, source.edges),
+            best=self.best,
+            history=sorted(history, key=lambda row: row["step"]),
+            n_factors_init=replaced(self.n_factors_init, source.n_factors_init),
+            bent=replaced(self.bent, source.bent),
+            from_axes=self.from_axes,
+            search=self.search,
+            from_graphs=self.from_graphs,
+        )
