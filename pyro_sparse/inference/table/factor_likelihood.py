@@ -23,6 +23,7 @@ __all__ = [
     "edge_tests",
     "log_likelihood",
     "maximum_likelihood",
+    "observed_log_likelihood",
 ]
 
 Array = NDArray[np.float64]
@@ -151,6 +152,34 @@ def _derivatives(
         ]
     )
     return n * gradient, n * information
+
+
+def observed_log_likelihood(x: Array, mask: Mask, fit: FactorFit) -> float:
+    r"""Log-likelihood of the cells that were seen, without its constant.
+
+    .. math:: -\tfrac12 \sum_i \log|\Sigma_{oo}| + x_o^\top \Sigma_{oo}^{-1} x_o, \qquad
+              \Sigma = \Lambda C \Lambda^\top + \Psi
+
+    with o what was seen of row i, in K dimensions (Woodbury's identity).
+
+    Parameters
+    ----------
+    x : ndarray (row, feature)
+        Centred.
+    mask : ndarray of bool (row, feature)
+        True where a cell was seen.
+    fit : FactorFit
+    """
+    seen = mask.astype(float)
+    weighted = fit.loadings / fit.noise[:, None]
+    outer = (fit.loadings[:, :, None] * weighted[:, None]).reshape(len(fit.noise), -1)
+    k = fit.loadings.shape[1]
+    inner = np.linalg.inv(fit.correlations) + (seen @ outer).reshape(-1, k, k)
+    pull = (seen * x) @ weighted
+    explained = (pull * np.linalg.solve(inner, pull[..., None])[..., 0]).sum()
+    log_det = np.linalg.slogdet(inner)[1].sum() + len(x) * np.linalg.slogdet(fit.correlations)[1]
+    log_det += (seen @ np.log(fit.noise)).sum()
+    return float(-0.5 * (log_det + (seen * x**2 / fit.noise).sum() - explained))
 
 
 def maximum_likelihood(

@@ -13,6 +13,7 @@ from pyro_sparse.inference.table.factor_likelihood import (
     edge_tests,
     log_likelihood,
     maximum_likelihood,
+    observed_log_likelihood,
 )
 
 
@@ -104,3 +105,21 @@ def test_correlations_that_are_not_proper_are_drawn_in():
     fit = maximum_likelihood(moments_of(x), wild)
     assert np.isfinite(fit.level) and np.linalg.eigvalsh(fit.correlations)[0] > 0
     assert fit.level == pytest.approx(maximum_likelihood(moments_of(x), start(loadings != 0)).level, abs=0.1)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_likelihood_of_seen_cells_is_that_of_normal_distributions(missing):
+    rng = np.random.default_rng(3)
+    loadings, noise = rng.normal(size=(6, 2)), rng.uniform(0.5, 1.5, 6)
+    between = np.array([[1.0, 0.4], [0.4, 1.0]])
+    x = rng.normal(size=(40, 6))
+    mask = rng.random(x.shape) < 0.7 if missing else np.ones(x.shape, bool)
+    fit = FactorFit(loadings != 0, np.ones((2, 2), bool), loadings, between, noise, 0.0)
+    whole = loadings @ between @ loadings.T + np.diag(noise)
+    want = sum(
+        multivariate_normal(np.zeros(at.sum()), whole[np.ix_(at, at)]).logpdf(row[at])
+        + 0.5 * at.sum() * np.log(2 * np.pi)
+        for row, at in zip(x, mask, strict=True)
+        if at.any()
+    )
+    assert observed_log_likelihood(np.where(mask, x, 0.0), mask, fit) == pytest.approx(want)

@@ -11,7 +11,12 @@ from pyro_sparse.data.read import as_table
 from pyro_sparse.inference import Schedule
 from pyro_sparse.inference.table import job
 from pyro_sparse.inference.table.graph_search import best_graphs
-from pyro_sparse.inference.table.linear_maximum import has_closed_form_maximum, put_at_maxima, row_moments
+from pyro_sparse.inference.table.linear_maximum import (
+    _worth,
+    has_closed_form_maximum,
+    put_at_maxima,
+    row_moments,
+)
 from pyro_sparse.inference.table.parallel_analysis import parallel_analysis
 from pyro_sparse.models import SparseDecoder
 
@@ -142,6 +147,22 @@ def test_required_and_forbidden_edges_stay():
     maxima = put_at_maxima(model, table, np.arange(N))
     assert not maxima.searched
     assert ((model.weights != 0) == before).all()
+
+
+def test_graphs_of_tables_with_missing_cells_are_worth_what_their_cells_say():
+    """Where next to nothing is missing it is what moments say; where much is, it is less."""
+    x, _ = rows()
+    tables = [as_table(x, likelihood=ps.likelihoods.Normal())]
+    for share in (0.0005, 0.3):
+        holes = np.random.default_rng(0).random(x.shape) < share
+        tables.append(as_table(np.where(holes, np.nan, x), likelihood=ps.likelihoods.Normal()))
+    gains = []
+    for table in tables:
+        mean, moments = row_moments(table, np.arange(N))
+        worth = _worth(table, mean, moments)
+        two, three = (next(g for g in best_graphs(moments, k) if g.edge.shape[1] == k) for k in (2, 3))
+        gains.append(worth(three) - worth(two))
+    assert gains[1] == pytest.approx(gains[0], rel=0.05) and 0 < gains[2] < 0.8 * gains[0]
 
 
 def test_means_and_covariance_of_rows_with_missing_cells():
