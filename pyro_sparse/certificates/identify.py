@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from .._utils.torch_state import isolated
 from ..posterior import arviz as _arviz
-from ..posterior.tables import check_labels
+from ..posterior.same_fit import check_labels
 from .certificate import Certificate
 from .table import table_certificate
 from .tasks import task_certificate

@@ -29,7 +29,8 @@ from ..posterior.arviz import get_group
 from ..posterior.covariates import covariate_effects
 from ..posterior.edge_table import SCORES, beside_verdict, compared_runs, left_open, verdict_of
 from ..posterior.salience import SALIENT, goes_both_ways, salience_column, salient_edges
-from ..posterior.tables import check_labels, summary
+from ..posterior.same_fit import check_labels
+from ..posterior.tables import summary
 from .of_latents import write_latents
 from .of_program import write_program
 from .page import Drawing, how_made, inlined, need_libraries, write_page

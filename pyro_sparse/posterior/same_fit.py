@@ -1,4 +1,4 @@
-"""Of which fit an edge posterior is: a mark of the trained weights, and a complaint about that of another."""
+"""Of which fit an edge posterior is: its names, a mark of the weights, complaints about that of another."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from . import arviz as _arviz
+
 if TYPE_CHECKING:
     from .._utils.types import ArvizData
     from ..inference.training.fit_result import FitResult
 
-__all__ = ["check_same_fit", "fit_mark"]
+__all__ = ["check_labels", "check_same_fit", "fit_mark"]
+
+_LABELS = {
+    "table": {"feature": "feature_names", "factor": "factor_names"},
+    "tasks": {"task": "task_names", "latent": "latent_names"},
+    "transition": {"target": "latent_names", "action": "action_names"},
+}
 
 
 def fit_mark(fit: FitResult) -> str:
@@ -58,3 +66,46 @@ def check_same_fit(fit: FitResult, idata: ArvizData) -> None:
             f"idata: is the edge posterior of another fit (its mark is {theirs}, this fit's {mark}), perhaps "
             "of an earlier run of the notebook; give fit.edge_posterior() of this one"
         )
+
+
+def check_labels(fit: FitResult, idata: ArvizData) -> None:
+    """Raise unless an edge posterior can be of this fit: the same names in the same order.
+
+    Parameters
+    ----------
+    fit : Fit, TransitionFit or MultiTaskFit
+    idata : InferenceData or DataTree
+        An edge posterior, of whatever fit.
+
+    Raises
+    ------
+    TypeError
+        It is of another kind of fit.
+    ValueError
+        Its features and factors (latents, tasks, actions) have other names than the fit's, or another order.
+    """
+    edges, kind = _arviz.get_group(idata, "edge_posterior"), str(idata.attrs.get("kind", "table"))
+    fix = "give what edge_posterior() of this fit returned"
+    if not all(hasattr(fit, names) for names in _LABELS[kind].values()):
+        noun = {"table": "a table", "transition": "a latent transition"}.get(kind, kind)
+        raise TypeError(f"idata: holds the edges of {noun}, and the fit is a {type(fit).__name__}; {fix}")
+    for dim, names in _LABELS[kind].items():
+        expected = [str(name) for name in getattr(fit, names)]
+        got = [str(name) for name in edges[dim].to_numpy()] if dim in edges.dims else []
+        if got == expected:
+            continue
+        strange, missing = ([n for n in a if n not in set(b)] for a, b in ((got, expected), (expected, got)))
+        if strange or missing:
+            differences = ("in idata only: ", strange), ("in the fit only: ", missing)
+            how = "; ".join(place + _some(names) for place, names in differences if names)
+        else:
+            first = next(i for i, (a, b) in enumerate(zip(got, expected, strict=False)) if a != b)
+            how = f"in another order, number {first + 1} is {got[first]!r} and in the fit {expected[first]!r}"
+        word = "latent" if dim == "target" else dim
+        raise ValueError(f"idata: it is of another fit, its {word}s are not this one's ({how}); {fix}")
+    check_same_fit(fit, idata)
+
+
+def _some(names: list[str]) -> str:
+    """The first three of some names."""
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

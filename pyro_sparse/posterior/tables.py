@@ -38,7 +38,6 @@ from .edge_table import (
     weights_vary,
 )
 from .salience import SALIENT, check_has_loadings, salience, salience_column
-from .same_fit import check_same_fit
 from .tasks import task_summary
 from .transitions import transition_summary
 
@@ -47,18 +46,12 @@ if TYPE_CHECKING:
 
     from .._utils.types import ArvizData, TableLike
     from ..inference.table.result import Fit
-    from ..inference.training.fit_result import FitResult
 
-__all__ = ["check_labels", "edge_prob", "given_edges", "summary", "to_arviz"]
+__all__ = ["edge_prob", "given_edges", "summary", "to_arviz"]
 
 _EDGE = ("feature", "factor")
 _DRAWS = ("chain", "draw", *_EDGE)
 # By kind of edge posterior: its dimensions, and where a fit has their labels.
-_LABELS = {
-    "table": {"feature": "feature_names", "factor": "factor_names"},
-    "tasks": {"task": "task_names", "latent": "latent_names"},
-    "transition": {"target": "latent_names", "action": "action_names"},
-}
 # Larger tables are left out of the ArviZ object: it would no longer be a small file.
 _MAX_OBSERVED_CELLS = 1_000_000
 
@@ -242,49 +235,6 @@ def _check_shapes(**wanted: tuple[NDArray[Any], tuple[int, ...]]) -> None:
     for name, (values, shape) in wanted.items():
         if values.shape != shape:
             raise ValueError(f"{name}: want shape {shape}, got {values.shape}")
-
-
-def check_labels(fit: FitResult, idata: ArvizData) -> None:
-    """Raise unless an edge posterior can be of this fit: the same names in the same order.
-
-    Parameters
-    ----------
-    fit : Fit, TransitionFit or MultiTaskFit
-    idata : InferenceData or DataTree
-        An edge posterior, of whatever fit.
-
-    Raises
-    ------
-    TypeError
-        It is of another kind of fit.
-    ValueError
-        Its features and factors (latents, tasks, actions) have other names than the fit's, or another order.
-    """
-    edges, kind = _arviz.get_group(idata, "edge_posterior"), str(idata.attrs.get("kind", "table"))
-    fix = "give what edge_posterior() of this fit returned"
-    if not all(hasattr(fit, names) for names in _LABELS[kind].values()):
-        noun = {"table": "a table", "transition": "a latent transition"}.get(kind, kind)
-        raise TypeError(f"idata: holds the edges of {noun}, and the fit is a {type(fit).__name__}; {fix}")
-    for dim, names in _LABELS[kind].items():
-        expected = [str(name) for name in getattr(fit, names)]
-        got = [str(name) for name in edges[dim].to_numpy()] if dim in edges.dims else []
-        if got == expected:
-            continue
-        strange, missing = ([n for n in a if n not in set(b)] for a, b in ((got, expected), (expected, got)))
-        if strange or missing:
-            differences = ("in idata only: ", strange), ("in the fit only: ", missing)
-            how = "; ".join(place + _some(names) for place, names in differences if names)
-        else:
-            first = next(i for i, (a, b) in enumerate(zip(got, expected, strict=False)) if a != b)
-            how = f"in another order, number {first + 1} is {got[first]!r} and in the fit {expected[first]!r}"
-        word = "latent" if dim == "target" else dim
-        raise ValueError(f"idata: it is of another fit, its {word}s are not this one's ({how}); {fix}")
-    check_same_fit(fit, idata)
-
-
-def _some(names: list[str]) -> str:
-    """The first three of some names."""
-    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 @isolated()

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ..._utils.declared import keeps
 from ...posterior import arviz as _arviz
 from ...posterior.draws import of_kept_chains
-from ...posterior.tables import check_labels
+from ...posterior.same_fit import check_labels
 
 if TYPE_CHECKING:
     from ..._utils.types import ArvizData
