@@ -48,7 +48,7 @@ def imported(path: Path) -> set[str]:
 
 
 def test_rooms_may_be_the_first_that_are_imported():
-    """A package that is still being imported has not all its names; which one that is depends on the caller."""
+    """A package that is still being imported has not all its names; which one that is, the caller decides."""
     rooms = ["pyro_sparse.posterior", "pyro_sparse.plots", "pyro_sparse.cli"]
     script = f"""
 import importlib, sys
