@@ -129,6 +129,7 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
         levels += few_levels(family) if not (mistakes or kinds) else []
         beside = np.delete(cells.view, columns, 1)
         counts += overdispersed_counts(family, beside if beside.shape[1] else None)
+    groups = [] if repeats or mistakes else row_groups(cells, numbers)  # a column of row numbers is a trend
     return [
         *mistakes,
         *kinds,
@@ -140,8 +141,6 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
         *far_rows,
         *far_cells,
         *of_tails,
-        *(
-            row_groups(cells, numbers) if not (repeats or mistakes) else []
-        ),  # a column of row numbers is a trend
+        *groups,
         *counts,
     ]

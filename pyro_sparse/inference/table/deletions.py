@@ -148,7 +148,7 @@ def prune(model: SparseDecoder, batch: Batch, *, min_features: int = 2, ranks: R
             "look for extreme values in the data, and try a likelihood of your own with "
             "pyro_sparse.testing.LikelihoodTestCase"
         )
-    before, linear = int((model.weights != 0).sum()), model.decoder_kind == "linear"
+    before, linear = int((model.weights != 0).sum()), getattr(model, "decoder_kind", None) == "linear"
     keep = (gains > cost) | model.must
     in_factor = torch.minimum(cost, _evidence(model.weights, gains, here)) if linear else cost
     worth = torch.where(keep, gains - in_factor, torch.zeros_like(gains)).sum(1)

@@ -255,27 +255,29 @@ class TableJob:
         run.unit = unit.unsqueeze(-1)
         return run
 
-    def run_from(self, start: AxisStart) -> Run:
-        """A run of two restarts, a straight and a random-curve one, that begin at the same factors."""
-        model = copy.deepcopy(self.model)
-        torch.manual_seed(child_seeds(self.seeds[0], 1)[0])
-        model.setup(len(AXIS_BENT), **self.setup)
-        model.to(device=self.device, dtype=self.dtype)
-        unit = self._begin(model, [start.start] * len(AXIS_BENT), np.array(AXIS_BENT))
-        return self._run_of(model, unit, self.schedule, 0)
-
-    def run_from_graphs(self, starts: list[GraphStart], schedule: Schedule) -> Run:
-        """A run of restarts that begin at graphs, whose edges alone are open."""
+    def _run_from(
+        self, starts: list[Start], bent: np.ndarray, schedule: Schedule | DependencySchedule
+    ) -> Run:
+        """A run of restarts beside the fit's own, each with its start."""
         model = copy.deepcopy(self.model)
         torch.manual_seed(child_seeds(self.seeds[0], 1)[0])
         model.setup(len(starts), **self.setup)
         model.to(device=self.device, dtype=self.dtype)
-        unit = self._begin(model, [start.start for start in starts], np.zeros(len(starts), bool))
-        sparse = cast("SparseDecoder", model)
-        for restart, start in enumerate(starts):
-            sparse.allowed[restart] = torch.as_tensor(start.edges(model.n_factors), device=self.device)
-        sparse.project()
+        unit = self._begin(model, starts, bent)
         return self._run_of(model, unit, schedule, 0)
+
+    def run_from(self, start: AxisStart) -> Run:
+        """A run of two restarts, a straight and a random-curve one, that begin at the same factors."""
+        return self._run_from([start.start] * len(AXIS_BENT), np.array(AXIS_BENT), self.schedule)
+
+    def run_from_graphs(self, starts: list[GraphStart], schedule: Schedule) -> Run:
+        """A run of restarts that begin at graphs, whose edges alone are open."""
+        run = self._run_from([start.start for start in starts], np.zeros(len(starts), bool), schedule)
+        for restart, start in enumerate(starts):
+            edge = torch.as_tensor(start.edges(run.model.n_factors), device=self.device)
+            run.model.allowed[restart] = edge
+        run.model.project()
+        return run
 
     def _start_of(self, restart: int) -> Start:
         cap, bent = int(self.n_factors_init[restart]), bool(self.bent[restart])
