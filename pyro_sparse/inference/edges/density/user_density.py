@@ -222,6 +222,17 @@ class UserSlabs:
         )
         return u, rng.random(a.shape) < p, (1 - accept) * stay + accept * go
 
+    @property
+    def closed_form(self) -> bool:
+        """No: integrals are sums over a grid."""
+        return False
+
+    def slab_norm(self, a: Array, b: Array) -> Array:
+        return self._integrated(self.density.slab_table, a, b).log_norm
+
+    def spike_norm(self, a: Array, b: Array) -> Array:
+        return self._integrated(self.density.spike_table, a, b).log_norm
+
     def slab(self, a: Array, b: Array) -> Component:
         return self._integrated(self.density.slab_table, a, b)
 

@@ -21,6 +21,7 @@ __all__ = ["Component", "Slabs", "SpikeSlab", "Tilted", "blended", "mixture"]
 Array = NDArray[np.float64]
 
 _LOG_2PI = np.log(2 * np.pi)
+_WHOLE = 30.0  # of a normal distribution nothing is beyond, and erfcx of less does not overflow
 _FAR = 60.0  # beyond, a truncated normal is an exponential up to 1e-8, and differences lose as much
 
 
@@ -64,6 +65,13 @@ class Slabs(Protocol):
         self, a: Array, b: Array, log_odds: Array, now: Array, rng: np.random.Generator
     ) -> tuple[Array, NDArray[np.bool_], Array]: ...
 
+    @property
+    def closed_form(self) -> bool: ...
+
+    def slab_norm(self, a: Array, b: Array) -> Array: ...
+
+    def spike_norm(self, a: Array, b: Array) -> Array: ...
+
     def slab(self, a: Array, b: Array) -> Component: ...
 
     def tilted(self, a: Array, b: Array, log_odds: Array) -> Tilted: ...
@@ -89,6 +97,11 @@ class SpikeSlab(NamedTuple):
     def variance(self) -> float:
         """Variance of the slab."""
         return 2.0 if self.laplace else 1.0
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether integrals cost next to nothing."""
+        return True
 
     def log_density(self, u: Array, ratio: Array | float = 1.0) -> Array:
         """log density of the slab's family with `ratio` times its scale."""
@@ -117,19 +130,32 @@ class SpikeSlab(NamedTuple):
             return log_prob, -np.sign(u) * (p + (1 - p) / ratio)
         return log_prob, -u * (p + (1 - p) / ratio**2)
 
+    def slab_norm(self, a: Array, b: Array) -> Array:
+        """log of the integral of the slab under exp(-a w^2/2 + b w), as in `slab`."""
+        if self.laplace:
+            return _laplace_norm(a, b, 1.0)[0]
+        return 0.5 * (b**2 / (1 + a) - np.log1p(a))
+
+    def spike_norm(self, a: Array, b: Array) -> Array:
+        """log of the integral of the spike under exp(-a w^2/2 + b w), as in `spike`."""
+        if not np.any(self.ratio):
+            return np.zeros(np.broadcast_shapes(a.shape, b.shape))
+        if self.laplace:
+            return _laplace_norm(a, b, 1 / self.ratio)[0]
+        r = self.ratio**2
+        return 0.5 * (b**2 * r / (1 + a * r) - np.log1p(a * r))
+
     def slab(self, a: Array, b: Array) -> Component:
         """The slab under exp(-a w^2/2 + b w)."""
         if self.laplace:
             return _laplace(a, b, 1.0)
-        return Component(0.5 * (b**2 / (1 + a) - np.log1p(a)), b / (1 + a), 1 / (1 + a))
+        return Component(self.slab_norm(a, b), b / (1 + a), 1 / (1 + a))
 
     def spike(self, a: Array, b: Array) -> Component:
         """The spike under exp(-a w^2/2 + b w)."""
         if not self.laplace and np.any(self.ratio):
             r = self.ratio**2
-            return Component(
-                0.5 * (b**2 * r / (1 + a * r) - np.log1p(a * r)), b * r / (1 + a * r), r / (1 + a * r)
-            )
+            return Component(self.spike_norm(a, b), b * r / (1 + a * r), r / (1 + a * r))
         if not np.any(self.ratio):
             nothing = np.zeros(np.broadcast_shapes(a.shape, b.shape))
             return Component(nothing, nothing, nothing)
@@ -151,7 +177,7 @@ class SpikeSlab(NamedTuple):
         Infinite log odds: there must be an edge.
         """
         sure = log_odds == np.inf
-        p = np.where(sure, 1.0, self.tilted(a, b, np.where(sure, 0.0, log_odds)).prob)
+        p = expit(log_odds + np.where(sure, 0.0, self.slab_norm(a, b) - self.spike_norm(a, b)))
         edge = rng.random(a.shape) < p
         return self.draw(a, b, edge, rng), edge, p
 
@@ -183,8 +209,8 @@ def mixture(p: Array, nonzero: Component, zero: Component) -> tuple[Array, Array
 
 def _log_cut(x: Array) -> Array:
     r"""log of exp(x^2/2) :math:`\Phi(x)`, without the cancellation for very negative x."""
-    low = np.minimum(x, 0)
-    return np.where(x < 0, np.log(erfcx(-low / np.sqrt(2)) / 2), log_ndtr(x) + 0.5 * x**2)
+    low = np.minimum(x, _WHOLE)
+    return np.where(x < _WHOLE, np.log(0.5 * erfcx(-np.sqrt(0.5) * low)), 0.5 * x**2)
 
 
 def _cut_moments(x: Array) -> tuple[Array, Array]:
@@ -200,16 +226,21 @@ def _cut_moments(x: Array) -> tuple[Array, Array]:
     )
 
 
+def _laplace_norm(a: Array, b: Array, rate: Array | float) -> tuple[Array, Array]:
+    """log of the integral of a Laplace density under exp(-a w^2/2 + b w), and the share of it above zero."""
+    s = 1 / np.sqrt(a)
+    log_up, log_down = _log_cut((b - rate) * s), _log_cut(-(b + rate) * s)
+    log_sum = np.logaddexp(log_up, log_down)
+    return np.log(rate / 2) + 0.5 * (_LOG_2PI - np.log(a)) + log_sum, np.exp(log_up - log_sum)
+
+
 def _laplace(a: Array, b: Array, rate: Array | float) -> Component:
     s = 1 / np.sqrt(a)
     up, down = (b - rate) * s, -(b + rate) * s
-    base = np.log(rate / 2) + 0.5 * (_LOG_2PI - np.log(a))
-    log_up, log_down = _log_cut(up), _log_cut(down)
-    log_norm = np.logaddexp(log_up, log_down)
-    p = np.exp(log_up - log_norm)
+    log_norm, p = _laplace_norm(a, b, rate)
     (m1, v1), (m0, v0) = _cut_moments(up), _cut_moments(down)
     mean = s * (p * m1 - (1 - p) * m0)
-    return Component(base + log_norm, mean, s**2 * (p * v1 + (1 - p) * v0 + p * (1 - p) * (m1 + m0) ** 2))
+    return Component(log_norm, mean, s**2 * (p * v1 + (1 - p) * v0 + p * (1 - p) * (m1 + m0) ** 2))
 
 
 def _draw_laplace(a: Array, b: Array, rate: Array, rng: np.random.Generator) -> Array:

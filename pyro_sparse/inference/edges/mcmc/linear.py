@@ -7,7 +7,8 @@ r"""Gibbs chains of sparse factor analysis: loadings, edges, noise, correlations
 (`moves/expansion.py`), moves what the factors explain of each feature (`moves/communalities.py`) and the
 axes (`moves/axes.py`, `moves/rotations.py`), both with factors summed out, draws what the rest needs of
 the factors (`row_moments.py`: sums over rows, whose cost does not grow with their number), correlations
-given these (`moves/correlations.py`), then the loadings column by column with the edge summed out
+given these (`moves/correlations.py`), angles between factors with the loadings of one of them summed out
+(`moves/marginal_angles.py`), then the loadings column by column with the edge summed out
 (`density/weight.py`: its probability is what is averaged, after Rao and Blackwell), then coefficients of
 :math:`d_i`, noise, rates.
 """
@@ -28,6 +29,7 @@ from ..moves.axes import moved_axes
 from ..moves.communalities import moved_communalities
 from ..moves.correlations import moved_correlations
 from ..moves.expansion import Expansion, translation
+from ..moves.marginal_angles import MarginalAngles
 from ..moves.permutation import Anchors, anchors_of, exchanged
 from ..moves.rotations import Turns
 from ..regression.row_checks import floor_precision
@@ -43,6 +45,10 @@ _SMOOTH = 0.05
 # Share of sweeps that move what factors explain, and features up to which; of more the cost grows as their
 # square, and with many features of a factor none of them decides it.
 _EXPLAINED, _NARROW = 0.5, 100
+# Angles that a sweep moves for each factor with the loadings of another one summed out, of tables up to 100
+# features and of wider ones, where they cost more and zeros hold the axes anyway; and the share of sweeps that
+# still move axes with all loadings as they are.
+_ANGLES, _ANGLES_WIDE, _HELD = 2.0, 0.5, 0.25
 _EXPANDED = 0.5  # share of sweeps with an expansion
 
 
@@ -157,6 +163,7 @@ class LinearChains:
         moments = self.rows.draw(state.weight, state.noise, state.coefficients, state.cov, rng)
         if self.learn_cov:
             state = state._replace(cov=self._correlations(state.cov, moments, rng))
+        state, moments = self._angles(state, moments, rng)
         weight, edge, prob = self._loadings(state, moments, rng)
         count, (cells, squares) = self.rows.count, self.rows.sums
         left = cells - by_feature(weight, np.swapaxes(moments.total, -1, -2))  # D'(x - what the factors say)
@@ -270,6 +277,36 @@ class LinearChains:
         pairs = rng.permutation(pairs)[: len(cov[0])]
         return moved_correlations(cov, moments.whole, self.x.shape[1], pairs, self.correlation_prior, rng)
 
+    def _angles(
+        self, state: LinearState, moments: Moments, rng: np.random.Generator
+    ) -> tuple[LinearState, Moments]:
+        """Angles between factors, the loadings of one of each two summed out and drawn anew."""
+        pairs = self._angle_pairs
+        if not len(pairs):
+            return state, moments
+        log_odds = self.edge_log_odds(state)
+        features, factors = self.permitted.shape
+        each = _ANGLES if features <= _NARROW else _ANGLES_WIDE
+        for i, j in rng.permutation(pairs)[: max(1, int(each * factors))]:
+            centred = moments.centred(state.coefficients)
+            likelihood = self._column(j, state.weight, state, moments.gram, centred)
+            weight, edge, cov, by = self._marginal_angles.moved(
+                (i, j), state.weight, state.edge, state.cov, log_odds, likelihood, rng
+            )
+            state, moments = state._replace(weight=weight, edge=edge, cov=cov), moments.mapped(by)
+        return state, moments
+
+    @cached_property
+    def _angle_pairs(self) -> NDArray[np.intp]:
+        moves = self.learn_cov and self.density.closed_form
+        return np.argwhere(self._turns.swivels) if moves else np.empty((0, 2), dtype=np.intp)
+
+    @cached_property
+    def _marginal_angles(self) -> MarginalAngles:
+        return MarginalAngles(
+            self.permitted, self.must, self.density, self.slab_scale, self.correlation_prior
+        )
+
     def _turned(self, state: LinearState, rng: np.random.Generator) -> LinearState:
         """Other axes; factors and edges are to be drawn anew."""
         weight, cov, log_odds = state.weight, state.cov, self.edge_log_odds(state)
@@ -279,6 +316,8 @@ class LinearChains:
             weight, cov = moved_axes(weight, cov, log_odds, self.must, density, unit, prior, rng)
             weight, cov = self._turns.gone_round(weight, cov, log_odds, rng)
             return state._replace(weight=weight, cov=cov)
+        if len(self._angle_pairs) and rng.random() > _HELD:
+            return state
         if self.learn_cov:
             weight, cov = self._turns.swivelled(weight, cov, log_odds, rng)
         if not self.learn_cov or rng.random() < _BOTH:
