@@ -128,6 +128,7 @@ def experiment(
                 sweeps=sweeps,
                 num_draws=num_draws,
                 decoder_prior=prior,
+                progress=False,
             )
         if chains.attrs["interrupted"]:
             raise KeyboardInterrupt("interrupted during the edges' chains")

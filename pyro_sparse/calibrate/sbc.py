@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import kstest
-from tqdm import tqdm
 
 from .._utils.checks import check_whole
+from .._utils.progress import Progress
 from ..models import SparseDecoder
 from ..programs.data import Data
 from ..programs.program import Program
@@ -251,7 +251,7 @@ def sbc(
             raise TypeError(f"statistics: want functions f(truth, data), got {function!r} for {name!r}")
     points = _points(num_draws)
     ecdf_band(n_data_sets, points, prob)  # complains before the work, not after
-    bar = tqdm(total=n_data_sets, disable=not progress, unit="data set")
+    counted = Progress("calibration", n_data_sets, "data set", shown=progress)
     try:
         for i, child in enumerate(np.random.SeedSequence(seed).spawn(n_data_sets)):
             streams = [np.random.default_rng(s) for s in child.spawn(3)]
@@ -261,13 +261,13 @@ def sbc(
                 error.add_note(f"sbc: in data set {i} of {n_data_sets}, seed {seed}")
                 raise
             ranks.append(rank)
-            bar.update()
+            counted.advance()
     except KeyboardInterrupt:
         if not ranks:
             raise
         note = f"stopped by Ctrl-C after {len(ranks)} of {n_data_sets} data sets"
     finally:
-        bar.close()
+        counted.close()
     table = np.array(ranks)
     low, high = ecdf_band(len(table), points, 1 - (1 - prob) / len(names))
     whole_ranks = np.floor(table).astype(np.int64)

@@ -285,9 +285,8 @@ def train(
 
     model, settings = _begin(recipe, frame, threads, quiet)
     begun = time.perf_counter()
-    bar = sys.stderr.isatty() and not quiet
     with _left_to_finish():
-        result = ps.fit(model, recipe.features(frame), n_jobs=n_jobs, progress=bar, **settings)
+        result = ps.fit(model, recipe.features(frame), n_jobs=n_jobs, progress=not quiet, **settings)
     return result, time.perf_counter() - begun
 
 
@@ -451,7 +450,7 @@ def _edges(
     if method == "score":
         rows = {"X": rows["X"]}
     else:
-        budget = {"time_budget": edge_seconds, "progress": sys.stderr.isatty() and not quiet}
+        budget = {"time_budget": edge_seconds, "progress": not quiet}
         if edge != "prior":
             budget["edge"] = edge
     try:

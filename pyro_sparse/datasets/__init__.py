@@ -17,7 +17,7 @@ from pyro_sparse.datasets.multitask import proxy_data, task_weights
 from pyro_sparse.datasets.papers import load_movielens, load_peerread, load_zeisel
 from pyro_sparse.datasets.shapes import load_3dshapes, shapes_data
 from pyro_sparse.datasets.simulated import Simulated, anchored, anchored60, sim1
-from pyro_sparse.datasets.tables import Loaded, load_bfi, load_embedded
+from pyro_sparse.datasets.tables import Loaded, holzinger, load_bfi, load_embedded
 from pyro_sparse.datasets.topics import topic_counts
 from pyro_sparse.datasets.transition_graphs import transition_graph
 from pyro_sparse.datasets.transitions import Transitions, transition_data
@@ -33,6 +33,7 @@ __all__ = [
     "dependency_data",
     "fig1_data",
     "glyphs",
+    "holzinger",
     "load_3dshapes",
     "load_bfi",
     "load_cars3d",

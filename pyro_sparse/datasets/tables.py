@@ -1,13 +1,14 @@
 """Real tables with a known answer, small enough for a first look.
 
-`load_bfi`: 25 personality items, each written for one of five scales. `load_embedded`: tables that come with
-scikit-learn and need no network at all.
+`holzinger`: nine tests of three abilities, which come with this package. `load_bfi`: 25 personality items, each
+written for one of five scales. `load_embedded`: tables that come with scikit-learn and need no network either.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -17,7 +18,20 @@ from pyro_sparse.datasets._fetch import locate
 if TYPE_CHECKING:
     import scipy.sparse
 
-__all__ = ["Loaded", "load_bfi", "load_embedded"]
+__all__ = ["Loaded", "holzinger", "load_bfi", "load_embedded"]
+
+# Names and abilities of the tests; x9 is known to depend on the visual ability as well.
+_HOLZINGER = {
+    "x1": ("visual perception", "visual"),
+    "x2": ("cubes", "visual"),
+    "x3": ("lozenges", "visual"),
+    "x4": ("paragraph comprehension", "verbal"),
+    "x5": ("sentence completion", "verbal"),
+    "x6": ("word meaning", "verbal"),
+    "x7": ("speeded addition", "speed"),
+    "x8": ("speeded counting of dots", "speed"),
+    "x9": ("speeded discrimination of capitals", "speed"),
+}
 
 BFI_URL = (
     "https://raw.githubusercontent.com/vincentarelbundock/Rdatasets/"
@@ -64,6 +78,39 @@ class Loaded:
     def feature_names(self) -> list[str]:
         """Names of the columns of `x`."""
         return [str(name) for name in self.features.index]
+
+
+def holzinger() -> Loaded:
+    """Scores of 301 pupils of two schools in nine tests, three of each of three abilities: no network, no file.
+
+    The best-known table of factor analysis. Tests were made to measure visual (x1 to x3), verbal (x4 to x6) and
+    speed (x7 to x9) abilities; that x9, in which straight capitals are told from curved ones, is also visual
+    has been reported many times.
+
+    Returns
+    -------
+    Loaded
+        ``features`` has columns ``test``, what each test is called, and ``scale``, the ability that it was made
+        for.
+
+    References
+    ----------
+    Holzinger and Swineford (1939), A study in factor analysis: the stability of a bi-factor solution,
+    Supplementary Educational Monographs 48, University of Chicago. Public domain; the nine of its 26 tests that
+    Joreskog (1969), Psychometrika 34(2), chose, in the units of the R package *lavaan*.
+
+    Examples
+    --------
+    >>> holzinger().x.shape
+    (301, 9)
+    """
+    with resources.files(__package__).joinpath("holzinger.csv").open("rb") as file:
+        x = pd.read_csv(file)
+    about = [_HOLZINGER[name] for name in x]
+    features = pd.DataFrame(about, columns=["test", "scale"], index=pd.Index(list(x), name="feature"))
+    return Loaded(
+        "holzinger", x, features, pd.DataFrame(index=x.index), source="Holzinger and Swineford (1939)"
+    )
 
 
 def load_bfi(

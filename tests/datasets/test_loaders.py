@@ -15,7 +15,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyro_sparse.datasets import load_bfi, load_embedded, load_movielens, load_peerread, load_zeisel
+from pyro_sparse.datasets import (
+    holzinger,
+    load_bfi,
+    load_embedded,
+    load_movielens,
+    load_peerread,
+    load_zeisel,
+)
 from pyro_sparse.datasets.papers import _unique, quantile_normalise
 
 ITEMS = [f"{scale}{i}" for scale in "ACENO" for i in range(1, 6)]
@@ -134,6 +141,18 @@ def test_bfi_real_table_and_key():
                 {"agree": "agreeableness", "conscientious": "conscientiousness"}.get(scale, scale),
                 -1 if key.startswith("-") else 1,
             ]
+
+
+def test_holzinger():
+    """Means, standard deviations and correlations as they are published with lavaan and by Joreskog (1969)."""
+    table = holzinger()
+    assert table.x.shape == (301, 9) and table.feature_names == [f"x{j}" for j in range(1, 10)]
+    means = [4.936, 6.088, 2.250, 3.061, 4.341, 2.186, 4.186, 5.527, 5.374]
+    np.testing.assert_allclose(table.x.mean(), means, atol=5e-4)
+    within = np.corrcoef(table.x.T)
+    assert min(within[3, 4], within[3, 5], within[4, 5]) > 0.7  # of verbal tests
+    assert table.features.groupby("scale").size().to_dict() == {"speed": 3, "verbal": 3, "visual": 3}
+    assert table.features["test"].is_unique
 
 
 def test_embedded():

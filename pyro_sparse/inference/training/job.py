@@ -13,8 +13,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from tqdm import tqdm
 
+from ..._utils.progress import Progress
 from . import checkpoint as files
 from .interrupt import Stopped
 from .ranks import Ranks
@@ -123,12 +123,11 @@ def train(
     file = checkpoint if ranks.rank == 0 else None  # the others' next step waits for its being written
     trained: list[GroupT] = []
     notes: list[str] = []
-    bar = tqdm(total=job.n_steps, disable=not (progress and ranks.rank == 0), unit="step", mininterval=0.5)
+    counted = Progress("fit", job.n_steps, "step", shown=progress and ranks.rank == 0)
 
     def show(run: Run) -> None:
-        bar.update(1)
-        if run.history and run.step % run.schedule.evaluate_every == 0:
-            bar.set_postfix_str(job.status(run), refresh=False)
+        looked = run.history and run.step % run.schedule.evaluate_every == 0
+        counted.advance(status=job.status(run) if looked else "")
 
     for number, restarts in enumerate(job.groups()):
         try:
@@ -141,7 +140,7 @@ def train(
                 raise
             notes.append(f"interrupted when {_named(restarts)} set up")
             break
-        bar.update(group.step)
+        counted.resume(group.step)
 
         def report(run: Run, group: Group = group) -> None:
             show(run)
@@ -170,7 +169,7 @@ def train(
         trained.append(group)
         if notes:
             break
-    bar.close()
+    counted.close()
     return job.conclude(trained, notes)
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import joblib
 import numpy as np
-from tqdm import tqdm
 
+from ..._utils.progress import Progress
 from ..._utils.torch_state import others_may_run, undisturbed
 from . import checkpoint as files
 
@@ -89,12 +89,12 @@ def train_in_processes(
     calls = [joblib.delayed(_train)(make, model, data, settings, restarts, threads) for restarts in pieces]
     trained_parts: list[dict[str, Any]] = []
     notes: list[str] = []
-    with tqdm(total=job.n_restarts, disable=not progress, unit="restart") as bar:
+    with Progress("fit", job.n_restarts, "restart", shown=progress) as counted:
         try:
             with others_may_run():  # joblib may be told to use threads
                 for trained_part in _pool(n_jobs)(calls):
                     trained_parts.append(trained_part)
-                    bar.update(len(trained_part["restarts"]))
+                    counted.advance(len(trained_part["restarts"]))
         except KeyboardInterrupt:
             if not trained_parts:
                 raise

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ....graphs.selection import edge_verdicts
 from .alignment import Frame
 from .kernels import CurvedRun, LinearRun
 from .stopping import BatchMeans, Halves, Thinned
@@ -174,6 +175,13 @@ class Tally:
         self.scores: Thinned[NDArray[np.float32]] = Thinned(max(2, min(_OF_ROWS, most // n_factors)))
         self.joint: list[Array] = []
         self.scales: list[tuple[float, float]] = []
+
+    def decided(self) -> str:
+        """How many edges have a probability, so far, that is near 0 or 1; empty before the first draw."""
+        if not self.done:
+            return ""
+        mean = np.clip(self.total.mean(0) / self.done, 0, 1)
+        return f"{(edge_verdicts(mean) != 'open').sum()} of {mean.size} edges decided"
 
     def add(self, rng: np.random.Generator) -> None:
         """The sweep that the run has just made."""

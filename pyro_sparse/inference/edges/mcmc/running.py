@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
+from ...._utils.progress import Progress, in_words
 from .accumulator import ChainSummary, OfRows, Tally
 from .alignment import Frame
 from .kernels import CurvedRun, follow
@@ -27,6 +27,8 @@ LEAST_KEPT = 10  # sweeps after the warm-up; below 30 the verdict calls them too
 _LONG = 300.0  # seconds in all, from which chains say beforehand how long they may take
 _TIMED = 3  # sweeps after the first, by which the warm-up is judged
 _LEAP_EVERY = 10  # sweeps of the warm-up, where scales are learned: step by step they may stay stuck
+_LOOKED_AT = 20  # sweeps between two counts of the edges that are decided, for people who wait
+_SHORTER = "time_budget=… ends them sooner"
 _FRAMED = 50  # sweeps of the warm-up that say what factors are which the fit left empty
 
 
@@ -85,7 +87,8 @@ def run_chains(
     before: list[Array] = []  # loadings, from which factors that the fit left empty are learned
     clock = _Budget(time_budget, warm_up)
 
-    with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
+    shorter = "" if time_budget is not None else _SHORTER
+    with Progress("chains", sweeps, "sweep", shown=progress, shorter=shorter) as counted:
         try:
             for sweep in range(sweeps):
                 if sweep == min(held, warm_up):
@@ -95,7 +98,8 @@ def run_chains(
                 run.sweep(rng, hold=sweep < held, warm=sweep < warm_up)
                 if learn_scales and sweep >= held:
                     run.rescale(rng, leap=sweep < warm_up and (sweep - held) % _LEAP_EVERY == 0)
-                bar.update()
+                decided = tally.decided() if sweep % _LOOKED_AT == 0 else ""
+                counted.advance(status=decided)
                 if sweep < warm_up:
                     warm_up = clock.warm_up_after(sweep)
                     kept_sweeps = sweeps - warm_up
@@ -178,8 +182,8 @@ def say_how_long(
     """
     if seconds > _LONG:
         warnings.warn(
-            f"edge_posterior: {sweeps} sweeps over {rows:,} rows may take some {seconds / 60:.0f} minutes of "
-            f"one processor; {remedy}, progress=True shows how far they are",
+            f"edge_posterior: {sweeps} sweeps over {rows:,} rows may take some {in_words(seconds)} of "
+            f"one processor; {remedy}",
             RuntimeWarning,
             stacklevel=6,
         )

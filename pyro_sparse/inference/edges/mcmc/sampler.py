@@ -107,7 +107,7 @@ def mcmc_edges(
     candidates: int = 6,
     log_likelihood: bool = False,
     scores: bool = False,
-    progress: bool = False,
+    progress: bool = True,
 ) -> ArvizData:
     """Edge probabilities of a `SparseDecoder` fit, by Markov chains over all it holds.
 
@@ -167,7 +167,7 @@ def mcmc_edges(
         Keep draws of the rows' factors, in the group `scores` of the answer, from the chains kept: they know
         how unsure loadings and axes are (`factor_scores`), which those of `Fit.transform` do not.
     progress : bool
-        Show a bar.
+        Show how far the chains are (`_utils/progress.py`).
 
     Returns
     -------

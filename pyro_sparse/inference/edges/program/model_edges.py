@@ -71,7 +71,7 @@ def engine_edges(
     warm_up: int | None = None,
     time_budget: float | None = None,
     decoder_prior: DecoderPrior | None = None,
-    progress: bool = False,
+    progress: bool = True,
 ) -> ArvizData:
     """Edge probabilities of the fit of a `SparseDecoder`, or of a subclass of one's own.
 

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from ...._utils.checks import check_whole
+from ...._utils.progress import Progress
 from ...._utils.torch_state import undisturbed
 from ...._utils.types import ArvizData
 from ....distributions.edge_weights import NEVER
@@ -100,7 +100,7 @@ def program_edges(
     sweeps: int = _SWEEPS,
     warm_up: int | None = None,
     time_budget: float | None = None,
-    progress: bool = False,
+    progress: bool = True,
 ) -> ArvizData:
     """Edge probabilities of the fit of a `Program`, by Markov chains over all it holds.
 
@@ -225,13 +225,13 @@ def run_program(
     began, stopped_by = time.monotonic(), ""
     timed = began  # once the first sweeps, which record, are made
     before: list[Array] = []  # what factors hold that the pivot has empty
-    with tqdm(total=sweeps, disable=not progress, unit="sweep") as bar:
+    with Progress("chains", sweeps, "sweep", shown=progress) as counted:
         try:
             for sweep in range(sweeps):
                 if sweep == warm_up and before:
                     frame.fill(np.concatenate(before))
                 chains.sweep()
-                bar.update()
+                counted.advance()
                 if sweep + 1 == 2 * _TIMED and time_budget is None:
                     seconds = (time.monotonic() - timed) / _TIMED * sweeps
                     say_how_long(

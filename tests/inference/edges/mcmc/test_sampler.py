@@ -243,7 +243,7 @@ def test_chains_that_take_minutes_say_so_before_they_begin(monkeypatch):
     curved = fitted(table(60), decoder="mlp")
     short = {"sweeps": 20, "warm_up": 5, "num_draws": 5}
     monkeypatch.setattr(running, "_LONG", 1e-6)
-    with pytest.warns(RuntimeWarning, match="20 sweeps over 60 rows may take some 0 minutes") as said:
+    with pytest.warns(RuntimeWarning, match="20 sweeps over 60 rows may take some 1 second") as said:
         curved.edge_posterior("mcmc", **short)
     assert said[0].filename == __file__
     curved.edge_posterior("mcmc", **short, seed=1, time_budget=60.0)  # who gave a budget knows
