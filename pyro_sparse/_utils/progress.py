@@ -141,7 +141,7 @@ def is_watched() -> bool:
 
 
 def say(line: str) -> None:
-    """A line to the logger ``pyro_sparse`` (level INFO) if anybody has handlers for it, else to standard error.
+    """A line to the logger ``pyro_sparse`` (level INFO) if it has handlers, else to standard error.
 
     Parameters
     ----------

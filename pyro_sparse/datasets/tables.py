@@ -1,7 +1,7 @@
 """Real tables with a known answer, small enough for a first look.
 
-`holzinger`: nine tests of three abilities, which come with this package. `load_bfi`: 25 personality items, each
-written for one of five scales. `load_embedded`: tables that come with scikit-learn and need no network either.
+`holzinger`: nine tests of three abilities, which come with this package. `load_bfi`: 25 personality items,
+each written for one of five scales. `load_embedded`: tables that come with scikit-learn.
 """
 
 from __future__ import annotations
@@ -81,23 +81,23 @@ class Loaded:
 
 
 def holzinger() -> Loaded:
-    """Scores of 301 pupils of two schools in nine tests, three of each of three abilities: no network, no file.
+    """Scores of 301 pupils in nine tests, three of each of three abilities: no network, no file.
 
-    The best-known table of factor analysis. Tests were made to measure visual (x1 to x3), verbal (x4 to x6) and
-    speed (x7 to x9) abilities; that x9, in which straight capitals are told from curved ones, is also visual
-    has been reported many times.
+    The best-known table of factor analysis. Tests were made to measure visual (x1 to x3), verbal (x4 to x6)
+    and speed (x7 to x9) abilities; that x9, in which straight capitals are told from curved ones, is also
+    visual has been reported many times.
 
     Returns
     -------
     Loaded
-        ``features`` has columns ``test``, what each test is called, and ``scale``, the ability that it was made
-        for.
+        ``features`` has columns ``test``, what each test is called, and ``scale``, the ability that it was
+        made for.
 
     References
     ----------
     Holzinger and Swineford (1939), A study in factor analysis: the stability of a bi-factor solution,
-    Supplementary Educational Monographs 48, University of Chicago. Public domain; the nine of its 26 tests that
-    Joreskog (1969), Psychometrika 34(2), chose, in the units of the R package *lavaan*.
+    Supplementary Educational Monographs 48, University of Chicago. Public domain; the nine of its 26 tests
+    that Joreskog (1969), Psychometrika 34(2), chose, in the units of the R package *lavaan*.
 
     Examples
     --------

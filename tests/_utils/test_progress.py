@@ -1,4 +1,4 @@
-"""Progress: silence where nobody asked, a bar in a terminal, a line a minute in a file; lengths of time in words."""
+"""Progress: silence where nobody asked, a bar in a terminal, a line a minute in a file."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_bfi_real_table_and_key():
 
 
 def test_holzinger():
-    """Means, standard deviations and correlations as they are published with lavaan and by Joreskog (1969)."""
+    """Means as they are published with lavaan (intercepts of its mean structure)."""
     table = holzinger()
     assert table.x.shape == (301, 9) and table.feature_names == [f"x{j}" for j in range(1, 10)]
     means = [4.936, 6.088, 2.250, 3.061, 4.341, 2.186, 4.186, 5.527, 5.374]

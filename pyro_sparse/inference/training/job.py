@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-
 from ..._utils.progress import Progress
 from . import checkpoint as files
 from .interrupt import Stopped

@@ -45,9 +45,9 @@ _SMOOTH = 0.05
 # Share of sweeps that move what factors explain, and features up to which; of more the cost grows as their
 # square, and with many features of a factor none of them decides it.
 _EXPLAINED, _NARROW = 0.5, 100
-# Angles that a sweep moves for each factor with the loadings of another one summed out, of tables up to 100
-# features and of wider ones, where they cost more and zeros hold the axes anyway; and the share of sweeps that
-# still move axes with all loadings as they are.
+# Angles that a sweep moves for each factor with the loadings of another one summed out, of tables up to
+# _NARROW features and of wider ones, where they cost more and zeros hold the axes anyway; and the share of
+# sweeps that still move axes with all loadings as they are.
 _ANGLES, _ANGLES_WIDE, _HELD = 2.0, 0.5, 0.25
 _EXPANDED = 0.5  # share of sweeps with an expansion
 

@@ -4,7 +4,8 @@ A swivel (`rotations.py`) moves factor i in its plane with j and holds what is p
 by a multiple of those of i, and where i has loadings and j has zeros, a zero is lost for every one that is
 gained. So chains cross from one graph to another only by way of graphs that have the edges of both. Here the
 loadings of factor j are summed out instead, edges and all, and drawn anew once the angle has moved. With
-:math:`C_{ij} = \cos\psi`, :math:`\alpha = \sin\psi' / \sin\psi` and :math:`\beta = \cos\psi' - \alpha\cos\psi`,
+:math:`C_{ij} = \cos\psi`, :math:`\alpha = \sin\psi' / \sin\psi` and
+:math:`\beta = \cos\psi' - \alpha\cos\psi`,
 
 .. math:: z_i \to \alpha z_i + \beta z_j, \quad w_i \to w_i / \alpha, \qquad
           p(\psi') \propto (\sin\psi')^{K - 1 - G}\, p(w_i / \alpha)\, p(C')\,
@@ -135,7 +136,7 @@ class MarginalAngles:
     def _angles(
         self, correlation: Array, cells: int, rng: np.random.Generator
     ) -> tuple[Array, Array, Array, Array]:
-        """Cosine and sine of angles to choose from (place, chain), one of them the present; alpha and beta."""
+        """Cosines and sines of angles (place, chain), the present among them; alpha and beta."""
         places = int(np.clip(_CELLS / cells, 2, _PLACES))
         begun = np.arccos(np.clip(correlation, -1.0, 1.0))
         by = grid(begun.shape, places, _WIDTHS, rng)
@@ -149,7 +150,7 @@ class MarginalAngles:
         return cos, sin, alpha, np.where(by == 0, 0.0, cos - alpha * np.cos(begun))
 
     def _log_evidence(self, j: int, log_odds: Array, a: Array, b: Array) -> Array:
-        """log of the integral of exp(-A u^2 / 2 + B u) over loadings of factor j; 0 of those that are zero."""
+        """log of the integral of exp(-A u^2 / 2 + B u) over loadings of factor j; 0 of forbidden ones."""
         slab, zero = self.density.slab_norm(a, b), self.density.spike_norm(a, b)
         free = np.logaddexp(slab - np.logaddexp(0, -log_odds), zero - np.logaddexp(0, log_odds))
         return np.where(self.must[:, j], slab, np.where(self.permitted[:, j], free, 0.0))

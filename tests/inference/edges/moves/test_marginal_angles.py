@@ -1,4 +1,4 @@
-"""Angles with loadings summed out: the integral against quadrature, and everything drawn from the prior stays."""
+"""Angles with loadings summed out: integrals against quadrature, and what the prior draws stays so."""
 
 from __future__ import annotations
 
