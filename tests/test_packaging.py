@@ -83,3 +83,8 @@ def test_no_other_file_repeats_the_placeholder_of_the_address():
         if "_build" not in path.parts and PLACEHOLDER in path.read_text()
     }
     assert found <= REPEATED
+
+
+def test_every_requirement_is_judged_in_the_docs():
+    page = (ROOT / "docs/architecture.md").read_text().split("## Dependencies")[1]
+    assert [name for name in bounds(PROJECT["dependencies"]) if not re.search(rf"\b{name}\b", page)] == []
