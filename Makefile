@@ -56,9 +56,11 @@ docs: notebooks  ## the site, warnings fatal, in docs/_build/html
 bench: .venv/.stamp  ## list the benchmarks; run one with: make bench NAME=sim1
 	$(BIN)/python -m benchmarks $(NAME)
 
-wheel: .venv/.stamp  ## build the wheel into dist/
+wheel: .venv/.stamp  ## build the sdist, and from it the wheel, into dist/; check both
 	rm -rf dist
-	$(BIN)/pip wheel --disable-pip-version-check -q --no-deps -w dist .
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
 
 clean:  ## remove what was built, the environment too
 	rm -rf .venv build dist demo docs/_build .pytest_cache .mypy_cache .ruff_cache

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from .atomic import write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["csv_bytes", "csv_text", "printable", "write_csv"]
 
@@ -68,6 +70,8 @@ def csv_bytes(frame: pd.DataFrame, index: bool = True) -> bytes:
     index : bool
         Whether its row names are written.
     """
+    import pandas as pd  # the command line, which escapes what it prints, starts without it
+
     safe = pd.DataFrame(frame).copy()
     for j, kind in enumerate(safe.dtypes):
         if not pd.api.types.is_numeric_dtype(kind):

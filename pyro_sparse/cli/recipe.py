@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import filelock
 import typer
 
-from ..data.design import ROLES
 from .printing import jsonable, print_edges, print_json, say
 
 if TYPE_CHECKING:
@@ -137,6 +136,8 @@ class Recipe:
     def call(self, frame: pd.DataFrame) -> tuple[SparseDecoder, dict[str, Any]]:
         """The model, and what else `pyro_sparse.fit` is to be given beside `features`."""
         import pyro_sparse as ps
+
+        from ..data.design import ROLES
 
         n_features = self.features(frame).shape[1] - len(self.taken)
         if n_features < 2:

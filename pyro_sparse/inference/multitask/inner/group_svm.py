@@ -15,7 +15,6 @@ import warnings
 from typing import NamedTuple
 
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -140,6 +139,8 @@ def group_svm(
     flat = work.reshape(-1, *x.shape[-2:])
     weight, dual, gap = _Solve.apply(flat, l1.reshape(-1), ridge.reshape(-1), y, tol, max_iter)
     if bool((gap > tol).any()):
+        from sklearn.exceptions import ConvergenceWarning  # late: `ps.fit` starts without scikit-learn
+
         warnings.warn(
             f"group_svm: relative duality gap {float(gap.max()):.2g} after {max_iter} steps, wanted {tol:g} "
             f"({int((gap > tol).sum())} of {len(gap)} episodes); raise max_iter or l2, or centre and scale x",
