@@ -28,9 +28,9 @@ _HOLZINGER = {
     "x4": ("paragraph comprehension", "verbal"),
     "x5": ("sentence completion", "verbal"),
     "x6": ("word meaning", "verbal"),
-    "x7": ("speeded addition", "speed"),
-    "x8": ("speeded counting of dots", "speed"),
-    "x9": ("speeded discrimination of capitals", "speed"),
+    "x7": ("addition", "speed"),
+    "x8": ("counting dots", "speed"),
+    "x9": ("straight and curved capitals", "speed"),
 }
 
 BFI_URL = (
