@@ -7,33 +7,27 @@ control characters in them written out.
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
-import json
-import platform
 from collections.abc import Callable, Mapping
-from datetime import datetime
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from .._utils.atomic import write_atomically
 from .._utils.escaping import printable
 from .._utils.quiet import ignored
+from .._utils.version import __version__ as version
 
 if TYPE_CHECKING:
+    import jinja2
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..inference.multitask.task_result import MultiTaskFit
-    from ..inference.program.result import ProgramFit
-    from ..inference.table.result import Fit
-    from ..inference.transition.transition_result import TransitionFit
 
-__all__ = ["Drawing", "how_made", "inlined", "need_libraries", "percent", "write_page"]
+__all__ = ["Drawing", "inlined", "need_libraries", "percent", "write_page"]
 
 Drawing: TypeAlias = "Callable[[], Axes | Figure]"
 
-_LIBRARIES = ("pyro-sparse", "pyro-ppl", "torch", "numpy", "scipy", "scikit-learn", "arviz", "matplotlib")
 _THEMES: Mapping[str, Mapping[str, str]] = {
     "light": {"text": "#1f2328", "background": "#ffffff"},
     "dark": {"text": "#e6e8eb", "background": "#1b1f26"},
@@ -63,6 +57,7 @@ def write_page(path: Path, template: str, facts: Mapping[str, object]) -> Path:
         All that it names.
     """
     import jinja2
+    from markupsafe import Markup
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("pyro_sparse"),
@@ -73,37 +68,30 @@ def write_page(path: Path, template: str, facts: Mapping[str, object]) -> Path:
         finalize=lambda value: printable(value) if type(value) is str else value,  # Markup is ours
     )
     environment.filters["percent"] = percent
-    page = environment.get_template(template).render(**facts)
+    own = {name: _file(environment, f"page.{name}") for name in ("css", "js")}
+    digest = base64.b64encode(hashlib.sha256(own["js"].encode()).digest()).decode()
+    page = environment.get_template(template).render(
+        style=Markup(own["css"]),  # ours, without a name of the user
+        script=Markup(own["js"]),
+        script_digest=digest,
+        version=version,
+        **facts,
+    )
     # half of a surrogate pair, as a name may hold, has no UTF-8
     return write_atomically(path, page.encode("utf-8", "backslashreplace"))
+
+
+def _file(environment: jinja2.Environment, name: str) -> str:
+    """A file beside the templates, as it is."""
+    if environment.loader is None:
+        raise ValueError("environment: has no loader; make it with one")
+    return environment.loader.get_source(environment, name)[0]
 
 
 def percent(share: float) -> str:
     """A share as whole per cent; small ones keep a digit, so that little is not nothing."""
     value = 100 * share
     return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.1f} %" if value >= 0.1 else "<0.1 %"
-
-
-def how_made(fit: Fit | ProgramFit | TransitionFit | MultiTaskFit) -> dict[str, Any]:
-    """Settings of a fit, versions of what made it, and when the page was made."""
-    return {
-        "settings": [
-            (key, value if isinstance(value, str) else json.dumps(value, default=str))
-            for key, value in dict(fit.settings).items()
-        ],
-        "versions": [("Python", platform.python_version()), *_versions()],
-        "created": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
-    }
-
-
-def _versions() -> list[tuple[str, str]]:
-    versions = []
-    for library in _LIBRARIES:
-        try:
-            versions.append((library, metadata.version(library)))
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
 
 
 def inlined(drawings: Mapping[str, Drawing]) -> dict[str, dict[str, str]]:
@@ -128,6 +116,7 @@ def _svg(draw: Drawing, text: str, background: str) -> str:
         "figure.facecolor": background,
         "axes.facecolor": background,
         "savefig.transparent": True,
+        "svg.fonttype": "none",  # text as text: a third of the size, and in any script that the reader's fonts have
         "svg.hashsalt": "pyro_sparse",  # else ids in a picture, and so bytes of a page, differ each time
     }
     buffer = io.BytesIO()
