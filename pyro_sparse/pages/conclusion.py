@@ -7,6 +7,7 @@ doubt of its own, so that no two parts of a page disagree.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = [
     "joined",
     "known_edges",
     "known_identified",
+    "not_asked",
     "open_edges",
     "open_identified",
     "short",
@@ -120,7 +122,7 @@ def short(p: float) -> str:
 
 
 def cautions(fit: FitResult, idata: ArvizData, beside: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """Everything that is known against the result, once each: doubts first, each with its remedy.
+    """Everything that is known against the result, once each: doubts first, those of one remedy together.
 
     Parameters
     ----------
@@ -131,16 +133,15 @@ def cautions(fit: FitResult, idata: ArvizData, beside: Iterable[str] = ()) -> li
     """
     found = sorted(findings_of(fit, idata), key=lambda finding: not finding.is_doubt)
     found += [Finding("certificate", note) for note in beside]
-    once: dict[str, Finding] = {}
-    for finding in found:
-        once.setdefault(str(finding), finding)
+    once = {str(finding): finding for finding in reversed(found)}
+    together: dict[tuple[str, bool, str], list[str]] = {}
+    for finding in reversed(once.values()):
+        alone = "" if finding.remedy else finding.message
+        said = as_sentence(replace(finding, remedy=""))
+        together.setdefault((finding.remedy, finding.is_doubt, alone), []).append(said)
     return [
-        {
-            "message": as_sentence(Finding(finding.kind, finding.message)),
-            "remedy": finding.remedy[:1].upper() + finding.remedy[1:].rstrip(".") + "." if finding.remedy else "",
-            "is_doubt": finding.is_doubt,
-        }
-        for finding in once.values()
+        {"messages": messages, "remedy": remedy.rstrip("."), "is_doubt": is_doubt}
+        for (remedy, is_doubt, _), messages in together.items()
     ]
 
 
@@ -192,7 +193,7 @@ def known_edges(table: pd.DataFrame, words: Words, order: Sequence[str]) -> list
         names = _named(edges, words)
         how = f"score ≥ {short(float(edges['score'].min()))}" if is_score else f"probability ≥ {short(SURE)}"
         said = words.sentence[len(names) > 1].format(names=joined(names), group=group)
-        sentences.append(f"{said[:1].upper() + said[1:] if said.startswith(str(group)) else said} ({how}).")
+        sentences.append(f"{said} ({how}).")
     if len(sentences) > _MOST_GROUPS + 1:
         left = len(sentences) - _MOST_GROUPS
         sentences = [*sentences[:_MOST_GROUPS], f"And so on for {left} more {words.groups}: see the edges."]
@@ -217,7 +218,6 @@ def open_edges(table: pd.DataFrame, words: Words, asked: np.ndarray | None = Non
         In the order of `table`: edges that the data were asked for. Default: all.
     """
     is_score = bool(table.attrs["is_score"])
-    number = table["score" if is_score else "probability"]
     said = []
     if not is_score:
         less = table[table["selected"] & (table["verdict"] == "open")]
@@ -225,30 +225,53 @@ def open_edges(table: pd.DataFrame, words: Words, asked: np.ndarray | None = Non
             what = f"{len(less)} of the selected edges {'is' if len(less) == 1 else 'are'} open"
             said.append(f"{what}: {_edges(less, words, 'probability')}.")
     near = left_open(table)
-    if len(near):
-        listed = _edges(near, words, "score" if is_score else "probability")
-        said.append(f"{counted(len(near), 'edge')} not selected, but not ruled out: {listed}.")
-    if not is_score:
-        was_asked = np.ones(len(table), dtype=bool) if asked is None else asked
-        low = (table["verdict"] == "open") & ~table["selected"] & ~table.index.isin(near.index) & was_asked
-        if low.any():
-            largest = short(float(number[low].max()))
-            verb = "is" if low.sum() == 1 else "are"
-            said.append(
-                f"{counted(int(low.sum()), 'more edge')} with a probability of at most {largest} {verb} open "
-                "only because a doubt touches them."
-            )
-        rest = table[~was_asked]
-        if len(rest):
-            whole = [
-                str(name)
-                for name, edges in table.groupby(words.column, sort=False)
-                if len(edges) and not was_asked[table[words.column].to_numpy() == name].any()
-            ]
-            of = f" (those of {joined(whole)})" if whole else ""
-            verb = "was" if len(rest) == 1 else "were"
-            said.append(f"{counted(len(rest), 'edge')} {verb} not asked for{of}: nothing is known of them.")
+    high = np.zeros(len(near), dtype=bool) if is_score else (near["probability"] >= SURE).to_numpy()
+    word = "score" if is_score else "probability"
+    middle = []
+    if (~high).any():
+        listed = _edges(near[~high], words, word)
+        middle = [f"{counted(int((~high).sum()), 'edge')} not selected, but not ruled out: {listed}."]
+    if is_score:
+        return [SCORES, *said, *middle]
+    was_asked = np.ones(len(table), dtype=bool) if asked is None else asked
+    low = (table["verdict"] == "open") & ~table["selected"] & ~table.index.isin(near.index) & was_asked
+    if high.any():
+        listed = _edges(near[high], words, word)
+        said.append(f"{_open_all_the_same(int(high.sum()), f'{short(SURE)} or more')}: {listed}.")
+    said += middle
+    if low.any():
+        said.append(f"{_open_all_the_same(int(low.sum()), '.05 or less')}.")
+    n_rest = int((~was_asked).sum())
+    if n_rest:
+        whole = not_asked(table, words.column, was_asked)
+        of = f" (those of {joined(whole)})" if whole else ""
+        verb = "was" if n_rest == 1 else "were"
+        said.append(f"{counted(n_rest, 'edge')} {verb} not examined{of}: nothing is known of them.")
     return said
+
+
+def _open_all_the_same(n: int, how: str) -> str:
+    verb, subject = ("is", "it is") if n == 1 else ("are", "they are")
+    noun, touched = counted(n, "edge"), "it" if n == 1 else "them"
+    return (
+        f"{noun} with a probability of {how} {verb} open all the same, because {subject} unresolved or a doubt "
+        f"touches {touched}"
+    )
+
+
+def not_asked(table: pd.DataFrame, column: str, asked: np.ndarray) -> list[str]:
+    """Factors none of whose edges the data were asked for.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `summary`.
+    column : str
+        That names the factor.
+    asked : ndarray of bool (edge,)
+    """
+    any_asked = pd.Series(asked, index=table[column].to_numpy()).groupby(level=0, sort=False).any()
+    return [str(name) for name in any_asked.index[~any_asked]]
 
 
 def _edges(table: pd.DataFrame, words: Words, word: str) -> str:
@@ -268,31 +291,38 @@ def known_identified(certificate: Mapping[str, Any] | None) -> list[str]:
         From `certificate_facts`.
     """
     sure = [row["name"] for row in _rows(certificate) if row["level"] == "good"]
-    if not sure:
-        return []
-    verb = "is" if len(sure) == 1 else "are"
-    return [f"{joined(sure)} {verb} identified by the graph, under the assumptions listed below."]
+    return [f"Identified, under the assumptions listed below: {joined(sure)}."] if sure else []
 
 
 def open_identified(certificate: Mapping[str, Any] | None) -> list[str]:
-    """Which factors it does not identify, with what they may be mixed with and what would help.
+    """Which factors it does not identify, with what they may be mixed with; or only in doubt.
 
     Parameters
     ----------
     certificate : mapping, optional
         From `certificate_facts`.
     """
-    said = []
+    unsure, doubted = [], []
     for row in _rows(certificate):
         if row["level"] not in ("mixed", "poor"):
             continue
-        mixed = f"; it may be mixed with {joined(row['mixed'])}" if row["mixed"] else ""
-        said.append(
-            f"{row['name']} is not surely identified (probability {short(row['probability'])}{mixed})."
-        )
-    if len(said) > _MOST_GROUPS + 1:
-        said = [*said[:_MOST_GROUPS], f"Nor are {len(said) - _MOST_GROUPS} more: see what is identified."]
-    return said
+        p = short(row["probability"])
+        mixed = f", may be mixed with {joined(row['mixed'])}" if row["mixed"] else ""
+        if row["probability"] >= SURE and not mixed:
+            doubted.append(f"{row['name']} ({p})")
+        else:
+            unsure.append(f"{row['name']} (probability {p}{mixed})")
+    said = [
+        f"Not surely identified: {'; '.join(unsure[:_MOST_GROUPS])}{'; …' * (len(unsure) > _MOST_GROUPS)}."
+    ]
+    return [
+        *(said if unsure else []),
+        *(
+            [f"Identified by the edges found, which are in doubt themselves: {joined(doubted)}."]
+            if doubted
+            else []
+        ),
+    ]
 
 
 def _rows(certificate: Mapping[str, Any] | None) -> list[dict[str, Any]]:
@@ -319,5 +349,7 @@ def asked_for(table: pd.DataFrame, idata: ArvizData, row: str, column: str) -> n
         row, column
     )
     places = [pd.Index([str(n) for n in numbers[dim].to_numpy()]) for dim in (row, column)]
-    i, j = (index.get_indexer(table[dim].astype(str)) for index, dim in zip(places, (row, column), strict=True))
+    i, j = (
+        index.get_indexer(table[dim].astype(str)) for index, dim in zip(places, (row, column), strict=True)
+    )
     return np.asarray(possible.to_numpy()[i, j], dtype=bool)

@@ -175,7 +175,7 @@ def common_columns(word: str) -> dict[str, Column]:
     """
     columns: Mapping[str, Column] = {
         word: Column(word.capitalize(), word, lambda edge: number(edge[word])),
-        "q": Column("q-value", "q-value", lambda edge: number(edge["q_value"])),
+        "q": Column("q\u2011value", "q-value", lambda edge: number(edge["q_value"])),
         "gap": Column("Gap", "gap", lambda edge: number(edge["gap"], "{:.2f}")),
     }
     return dict(columns)

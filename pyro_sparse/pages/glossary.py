@@ -15,7 +15,10 @@ class Entry(NamedTuple):
     meaning: str
 
 
-_SCORE = "How strongly the best restart speaks for the edge, from 0 to 1. It ranks edges; it is not the chance that the edge is real."  # noqa: E501
+_SCORE = (
+    "How strongly the best restart speaks for the edge, from 0 to 1. It ranks edges; it is not the chance "
+    "that the edge is real."
+)
 
 
 def glossary(kind: str, facts: dict[str, Any]) -> list[Entry]:
@@ -25,8 +28,8 @@ def glossary(kind: str, facts: dict[str, Any]) -> list[Entry]:
     ----------
     kind : {"table", "program", "transition", "tasks"}
     facts : dict
-        Those of the page: `word` ("probability" or "score") and `runs` (what is compared, such as "chains"); of
-        a table also `salient`, `loadings`, `sizes`, `of_predictor`, `not_in_fit` and `n_given`.
+        Those of the page: `word` ("probability" or "score") and `runs` (what is compared, such as "the
+        chains"); of a table also `salient`, `loadings`, `sizes`, `of_predictor`, `not_in_fit` and `n_given`.
     """
     own = {"table": _of_table, "program": _of_program}.get(kind, _of_latents)
     return [*own(kind, facts), *_common(kind, facts)]
@@ -35,13 +38,15 @@ def glossary(kind: str, facts: dict[str, Any]) -> list[Entry]:
 def _common(kind: str, facts: dict[str, Any]) -> list[Entry]:
     word, runs = facts["word"], facts["runs"]
     hidden = "factors" if kind in ("table", "program") else "latents"
-    given = " Edges that were given to the model are selected and do not count." if facts.get("n_given") else ""
+    given = (
+        " Edges that were given to the model are selected and do not count." if facts.get("n_given") else ""
+    )
     entries = [
         Entry(
             "selected",
             "Selected edge",
-            "An edge on the list that keeps to the false-discovery rate. An edge that a doubt touches, or with "
-            f"a {word} below one half, is never selected.",
+            "An edge on the list that keeps to the false-discovery rate. An edge that a doubt touches, or "
+            f"with a {word} below one half, is never selected.",
         ),
         Entry(
             "false-discovery-rate",
@@ -71,8 +76,8 @@ def _common(kind: str, facts: dict[str, Any]) -> list[Entry]:
         Entry(
             "caution",
             "Caution, doubt",
-            "A caution is anything found that speaks against the result. A doubt is a caution that leaves the "
-            "edges that it touches open.",
+            "A caution is anything found that speaks against the result. A doubt is a caution that leaves "
+            "the edges that it touches open.",
         ),
         Entry(
             "identified",
@@ -107,8 +112,8 @@ def _of_table(kind: str, facts: dict[str, Any]) -> list[Entry]:
         sizes = (
             f" “Loading ≥ {salient:g}” is the probability that its size, the sign aside, is at least "
             f"{salient:g} ({100 * salient**2:.2g} % of the variance); with .95 or more the edge is called "
-            "salient. With many rows small loadings are edges with probability 1, and this says which of them "
-            "are large."
+            "salient. With many rows small loadings are edges with probability 1, and this says which of "
+            "them are large."
             if facts["sizes"]
             else ""
         )
@@ -116,9 +121,9 @@ def _of_table(kind: str, facts: dict[str, Any]) -> list[Entry]:
             Entry(
                 "loading",
                 "Loading",
-                "Standardised: the feature's change, in its standard deviations, for one standard deviation of "
-                "the factor; of a curve the root of the share of variance, with the sign of its mean slope, or "
-                f"± where it goes both ways. Mean and interval are of the posterior draws.{sizes}",
+                "Standardised: the feature's change, in its standard deviations, for one standard deviation "
+                "of the factor; of a curve the root of the share of variance, with the sign of its mean "
+                f"slope, or ± where it goes both ways. Mean and interval are of the posterior draws.{sizes}",
             )
         )
     entries.append(
@@ -129,7 +134,11 @@ def _of_table(kind: str, facts: dict[str, Any]) -> list[Entry]:
         )
     )
     entries.append(
-        Entry("shape", "As the factor goes up", "What the feature does while the factor rises and the others rest.")
+        Entry(
+            "shape",
+            "As the factor goes up",
+            "What the feature does while the factor rises and the others rest.",
+        )
     )
     if facts["not_in_fit"]:
         entries.append(
@@ -144,8 +153,8 @@ def _of_table(kind: str, facts: dict[str, Any]) -> list[Entry]:
             Entry(
                 "chain",
                 "Chain",
-                "A Markov chain over graphs, begun at a restart; the share of its steps that have an edge tells "
-                "how probable it is.",
+                "A Markov chain over graphs, begun at a restart; the share of its steps that have an edge "
+                "tells how probable it is.",
             )
         )
     return [
@@ -153,8 +162,8 @@ def _of_table(kind: str, facts: dict[str, Any]) -> list[Entry]:
         Entry(
             "elbo",
             "ELBO",
-            "The evidence lower bound: how well a fit explains a row, in nats (natural units of information); "
-            "higher is better.",
+            "The evidence lower bound: how well a fit explains a row, in nats (natural units of "
+            "information); higher is better.",
         ),
         Entry(
             "agreement",
@@ -167,13 +176,23 @@ def _of_table(kind: str, facts: dict[str, Any]) -> list[Entry]:
 
 def _of_program(kind: str, facts: dict[str, Any]) -> list[Entry]:
     word = facts["word"]
-    what = "A factor that a feature depends on." if facts["declares_factors"] else "A column that another depends on."
+    what = (
+        "A factor that a feature depends on."
+        if facts["declares_factors"]
+        else "A column that another depends on."
+    )
     slab = " Its weight comes from the slab that the program declares, and not from the spike; a gate is 1."
     return [
         Entry("edge", "Edge", what + slab),
         Entry("weight", "Weight", "Mean over all draws, in units of the program."),
-        Entry(word, word.capitalize(), _SCORE if word == "score" else _probability("the data and the program")),
-        Entry("r-hat", "R-hat", "How far the chains lie apart beside how far each spreads; up to 1.05 they agree."),
+        Entry(
+            word, word.capitalize(), _SCORE if word == "score" else _probability("the data and the program")
+        ),
+        Entry(
+            "r-hat",
+            "R-hat",
+            "How far the chains lie apart beside how far each spreads; up to 1.05 they agree.",
+        ),
     ]
 
 
@@ -184,8 +203,8 @@ def _of_latents(kind: str, facts: dict[str, Any]) -> list[Entry]:
         Entry(
             "latent",
             "Latent",
-            f"A hidden quantity behind {behind}. Its name, order and sign are arbitrary; what it means is for "
-            "the reader to judge.",
+            f"A hidden quantity behind {behind}. Its name, order and sign are arbitrary; what it means is "
+            "for the reader to judge.",
         ),
         Entry(
             "edge",
@@ -197,7 +216,9 @@ def _of_latents(kind: str, facts: dict[str, Any]) -> list[Entry]:
         Entry(
             word,
             word.capitalize(),
-            _SCORE if word == "score" else _probability("the data, the model and the latents that were found"),
+            _SCORE
+            if word == "score"
+            else _probability("the data, the model and the latents that were found"),
         ),
     ]
     if is_transition:

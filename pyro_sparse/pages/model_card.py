@@ -1,4 +1,4 @@
-"""The model card at the end of a page: data, model, likelihood, prior, inference, versions, and the call again."""
+"""The model card at the end of a page: data, model, inference, versions, and the call that repeats it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,8 @@ def _in_units(fit: Any, idata: ArvizData, X: TableLike | None) -> NDArray[np.flo
 
 def _mask(fit: Any) -> tuple[NDArray[np.bool_] | None, bool]:
     """Which cells were seen (None: all), and whether the data are here to be asked."""
-    data = next((getattr(fit, name) for name in ("table", "sequences", "tasks") if hasattr(fit, name)), None)
+    names = ("table", "sequences", "tasks")
+    data: Any = next((getattr(fit, name) for name in names if hasattr(fit, name)), None)
     here = data is not None and len(getattr(data, "x", ())) > 0 and hasattr(data, "mask")
     mask = getattr(data, "mask", None)
     if mask is not None and hasattr(data, "lengths"):  # rows that only fill up a sequence are none
@@ -124,7 +125,9 @@ def _share(value: float) -> str:
 def _model(fit: Any) -> Facts:
     model = fit.model
     if model is None:  # of a fit that was put together by hand
-        known = {name: str(fit.settings[name]) for name in ("model", "likelihood", "prior") if name in fit.settings}
+        known = {
+            name: str(fit.settings[name]) for name in ("model", "likelihood", "prior") if name in fit.settings
+        }
         return list(known.items())
     facts = [("model", repr(model))]
     likelihood, prior = getattr(model, "likelihood", None), getattr(model, "prior", None)
@@ -156,7 +159,9 @@ def _learned(fit: Any, prior: Any) -> Facts:
     eta = np.asarray(getattr(fit, "eta", np.nan), dtype=float)
     if eta.ndim and np.isfinite(eta).any():
         own = eta[int(fit.best)]
-        facts.append(("share of edges of each factor, as fitted", ", ".join(f"{value:.2f}" for value in own[:30])))
+        facts.append(
+            ("share of edges of each factor, as fitted", ", ".join(f"{value:.2f}" for value in own[:30]))
+        )
     return facts
 
 
@@ -165,7 +170,11 @@ def _inference(fit: Any, idata: ArvizData, fdr: float) -> Facts:
     posterior, stats = get_group(idata, "posterior"), get_group(idata, "sample_stats")
     runs = int(posterior.sizes["chain"])
     facts = [("restarts", f"{fit.n_restarts}, the best is {int(fit.best)}")]
-    for name, label in (("steps", "training steps"), ("batch_size", "rows in a step"), ("holdout", "held-out share")):
+    for name, label in (
+        ("steps", "training steps"),
+        ("batch_size", "rows in a step"),
+        ("holdout", "held-out share"),
+    ):
         if name in settings:
             facts.append((label, _plain(settings[name])))
     facts.append(("seed", _plain(settings.get("seed", "not recorded"))))

@@ -152,7 +152,7 @@ def _known(
 
 
 def _verdict(fit: TransitionFit | MultiTaskFit, chosen: pd.DataFrame, fdr: float) -> dict[str, str]:
-    """How far the graph may be believed: a level, a title and a sentence; the reasons are among the cautions."""
+    """How far to believe the graph: a level, a title and a sentence; the cautions have the reasons."""
     about = of_latents(fit)
     if not len(chosen) and about["level"] != "poor":
         advice = f"At a false-discovery rate of {fdr:g} no edge can be selected. Read the cautions."
@@ -184,7 +184,11 @@ def _edge_table(
         Column("Source" if is_transition else "Task", "edge", lambda edge: text(_named(edge, words)), False),
         [
             Column(
-                "Target" if is_transition else "Latent", "latent", lambda edge: text(edge[words.column]), False, True
+                "Target" if is_transition else "Latent",
+                "latent",
+                lambda edge: text(edge[words.column]),
+                False,
+                True,
             ),
             verdict_column(word == "score"),
             common[word],

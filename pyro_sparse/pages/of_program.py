@@ -120,7 +120,7 @@ def gather(fit: ProgramFit, idata: ArvizData, fdr: float) -> dict[str, Any]:
 
 
 def _verdict(fit: ProgramFit, idata: ArvizData, chosen: pd.DataFrame, fdr: float) -> dict[str, str]:
-    """How far the graph may be believed: a level, a title and a sentence; the reasons are among the cautions."""
+    """How far to believe the graph: a level, a title and a sentence; the cautions have the reasons."""
     doubt = in_doubt(fit, idata)
     if doubt == "all":
         advice = "A caution below touches all edges: do not rely on single ones."
@@ -135,7 +135,9 @@ def _verdict(fit: ProgramFit, idata: ArvizData, chosen: pd.DataFrame, fdr: float
         advice = "No edge is in doubt; read the cautions beside the result."
         return {"level": "mixed", "title": "Edges were found, with cautions", "advice": advice}
     if int(idata.attrs.get("is_score", 0)):
-        advice = "Scores rank the edges and say nothing of how sure they are; Markov chains give probabilities."
+        advice = (
+            "Scores rank the edges and say nothing of how sure they are; Markov chains give probabilities."
+        )
         return {"level": "unknown", "title": "A ranking of edges", "advice": advice}
     advice = "No check of the fit and the chains found anything to object to."
     return {"level": "good", "title": "Edges were found, and nothing speaks against them", "advice": advice}

@@ -42,6 +42,7 @@ from .conclusion import (
     joined,
     known_edges,
     known_identified,
+    not_asked,
     open_edges,
     open_identified,
     short,
@@ -201,11 +202,17 @@ def gather(
     factors = _factors(chosen, curves, effects, names)
     kept, rivals = compared_restarts(fit)
     run = compared_runs(idata)
-    verdict = _verdict(fit, chosen, fdr, rivals | kept, run, in_doubt(fit, idata))
     used = [k for k, name in enumerate(names) if name in set(chosen["factor"])]
     correlation = _correlation(np.asarray(fit.factor_cov))
     covariates = _covariates(fit, idata)
     certificate = certificate_facts(fit, idata)
+    against = cautions(fit, idata, certificate["caution"] if certificate else ())
+    helped = any(caution["remedy"] for caution in against)
+    asked = asked_for(table, shown, "feature", "factor")
+    is_open = (table["verdict"] == "open").to_numpy()[asked]
+    verdict = _verdict(
+        fit, chosen, fdr, rivals | kept, run, in_doubt(fit, idata), helped, bool(is_open.mean() > 0.5)
+    )
     edges = edge_table(
         table, Column("Feature", "feature", lambda edge: text(edge["feature"]), False),
         _columns(table, word, columns, curves), "factor", names,
@@ -219,7 +226,7 @@ def gather(
         "fdr": fdr,
         "verdict": verdict,
         "lead": decided(fit, shown),
-        "cautions": cautions(fit, idata, certificate["caution"] if certificate else ()),
+        "cautions": against,
         "n_features": len(features),
         "n_factors": len(names),
         "n_restarts": fit.n_restarts,
@@ -257,7 +264,7 @@ def gather(
         "csv": base64.b64encode(csv_bytes(chosen, index=False)).decode(),
     }  # fmt: skip
     facts["known"] = _known(table, facts, columns, names)
-    facts["open"] = _open(table, shown, features, names, certificate)
+    facts["open"] = _open(table, asked, facts, features, names)
     facts["tiles"] = _tiles(chosen, facts, float(np.clip(effects.sum(axis=1), 0, 1).mean()))
     facts["words"] = glossary("table", facts)
     return facts
@@ -286,28 +293,36 @@ def _known(
             f"{facts['salient']:g} in size (probability ≥ {short(SURE)})."
         )
     said += known_identified(facts["certificate"])
-    if verdict["n"] > 1:
-        room = " of those that can be compared" if verdict["n"] < facts["n_restarts"] else ""
+    if verdict["n_alike"] > 1:
         said.append(
-            f"{verdict['n_alike']} of {counted(verdict['n'], 'restart')}{room} found much the same loadings, "
+            f"{verdict['n_alike']} of {counted(verdict['n'], _restart(facts))} found much the same loadings, "
             f"the best included (agreement of at least {verdict['threshold']:g})."
         )
     return said
 
 
+def _restart(facts: dict[str, Any]) -> str:
+    """A restart, or one of those that can be compared with the best."""
+    return "restart" if facts["verdict"]["n"] == facts["n_restarts"] else "comparable restart"
+
+
 def _open(
     table: pd.DataFrame,
-    idata: ArvizData,
+    asked: NDArray[np.bool_],
+    facts: dict[str, Any],
     features: list[str],
     factors: list[str],
-    certificate: dict[str, Any] | None,
 ) -> list[str]:
     """What is open, a sentence each."""
-    said = open_edges(table, WORDS, asked_for(table, idata, "feature", "factor"))
-    said += open_identified(certificate)
-    chosen = table[table["selected"]]
+    said = open_edges(table, WORDS, asked)
+    said += open_identified(facts["certificate"])
+    if facts["verdict"]["n_alike"] == 1 < facts["verdict"]["n"]:
+        n, others = facts["verdict"]["n"] - 1, f"other {_restart(facts)}"
+        subject = f"The {others}" if n == 1 else f"Each of the {n} {others}s"
+        said.append(f"{subject} found other loadings than the best.")
+    chosen, left_out = table[table["selected"]], set(not_asked(table, "factor", asked))
     for noun, names, column in (("feature", features, "feature"), ("factor", factors, "factor")):
-        without = [name for name in names if name not in set(chosen[column])]
+        without = [name for name in names if name not in set(chosen[column]) | left_out]
         if without:
             said.append(f"{counted(len(without), noun)} without a selected edge: {joined(without)}.")
     return said
@@ -446,11 +461,18 @@ def _noise_of_unit_variance(fit: Fit) -> bool:
 
 
 def _verdict(
-    fit: Fit, chosen: pd.DataFrame, fdr: float, compared: NDArray[np.bool_], run: str, doubt: str
+    fit: Fit,
+    chosen: pd.DataFrame,
+    fdr: float,
+    compared: NDArray[np.bool_],
+    run: str,
+    doubt: str,
+    helped: bool,
+    mostly_open: bool,
 ) -> dict[str, Any]:
     """How far the restarts that can be compared agree, in one word, a title and a sentence.
 
-    What would help is left to the cautions.
+    What would help is left to the cautions where they say it (`helped`).
     """
     best = int(fit.best)
     alike = agreement_matrix(fit.weights)[best]
@@ -464,8 +486,8 @@ def _verdict(
     elif len(chosen) == 0:
         level, title = "poor", "No edge stands out"
         advice = (
-            f"At a false-discovery rate of {fdr:g} no edge can be selected. Read the cautions, if there are any, "
-            "then try fewer factors, more rows, or a weaker prior."
+            f"At a false-discovery rate of {fdr:g} no edge can be selected. "
+            f"{'Read the cautions first.' if helped else 'Try fewer factors, more rows, or a weaker prior.'}"
         )
     elif n == 1:
         only = "One restart only" if fit.n_restarts == 1 else "No other restart had as many factors"
@@ -481,15 +503,26 @@ def _verdict(
         if doubt:
             level, title = "mixed", f"{title}, and yet there are doubts"
             advice = "Edges that a doubt touches are open and not selected: read the cautions first."
+    elif run == "chain" and doubt:
+        level, title = "mixed", "Some edges are in doubt"
+        advice = "Edges that a doubt touches are open and not selected: read the cautions first."
+    elif run == "chain":
+        level, title = "mixed", "The restarts differ, and no doubt is left on the chains"
+        advice = "Rely on edges that are present; treat the rest as open."
     elif n_alike == 0 or unresolved > 0.3:
         level, title = "poor", "The restarts found different graphs"
-        advice = (
-            "Do not rely on single edges. More restarts, fewer factors, more rows, or anchors (features "
-            "known to belong to one factor) usually settle it."
-        )
+        advice = "Do not rely on single edges."
+        if not helped:
+            advice += (
+                " More restarts, fewer factors, more rows, or anchors (features known to belong to one "
+                "factor) usually settle it."
+            )
     else:
         level, title = "mixed", "The restarts found much the same graph, with differences"
         advice = "Rely on what is not marked unresolved; treat the rest as open."
+    if run == "chain" and doubt == "some" and len(chosen) and mostly_open:
+        level, title = "poor", "Most edges are open"
+        advice = "Rely on no edge but those that are present; the cautions say why."
     return {
         "level": level,
         "title": title,
@@ -514,7 +547,7 @@ def _pictures(
     groups: Groups | None = None,
     salient: float = SALIENT,
 ) -> dict[str, dict[str, str]]:
-    """Every picture as SVG data addresses, `{name: {"light": ..., "dark": ...}}`."""
+    """Every picture, by name, as `page.inlined` has it."""
     from .. import plots
 
     drawings: dict[str, Drawing] = {

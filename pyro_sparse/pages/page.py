@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from .._utils.atomic import write_atomically
 from .._utils.escaping import printable
@@ -95,11 +96,34 @@ def percent(share: float) -> str:
 
 
 def inlined(drawings: Mapping[str, Drawing]) -> dict[str, dict[str, str]]:
-    """Every picture as SVG data addresses, `{name: {"light": ..., "dark": ...}}`."""
+    """Every picture by name: SVG data addresses `light` and `dark`, and `width` and `height` in pixels."""
     return {
-        name: {theme: _svg(draw, **colour) for theme, colour in _THEMES.items()}
+        name: _sized({theme: _svg(draw, **colour) for theme, colour in _THEMES.items()})
         for name, draw in drawings.items()
     }
+
+
+def _sized(svgs: Mapping[str, str]) -> dict[str, str]:
+    """Pictures as data addresses, with their width and height in pixels of a page."""
+    points = [re.search(rf'<svg[^>]* {side}="([0-9.]+)pt"', svgs["light"]) for side in ("width", "height")]
+    width, height = (f"{float(found[1]) * 4 / 3:.0f}" if found else "" for found in points)
+    return {**{theme: _address(svg) for theme, svg in svgs.items()}, "width": width, "height": height}
+
+
+def _address(svg: str) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+
+
+def _rounded(svg: str) -> str:
+    """The same picture with positions to a hundredth of a point, half of the size; texts stay as they are."""
+
+    def rounded(number: re.Match[str]) -> str:
+        return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+
+    def tag(found: re.Match[str]) -> str:  # a text has no "<" of its own, so a name is never taken for one
+        return re.sub(r"\s+", " ", re.sub(r"-?\d+\.\d{3,}", rounded, found[0]))
+
+    return re.sub(r">\n\s*<", "><", re.sub(r"<(?:path|use) [^>]*>", tag, svg))
 
 
 def _svg(draw: Drawing, text: str, background: str) -> str:
@@ -116,7 +140,7 @@ def _svg(draw: Drawing, text: str, background: str) -> str:
         "figure.facecolor": background,
         "axes.facecolor": background,
         "savefig.transparent": True,
-        "svg.fonttype": "none",  # text as text: a third of the size, and in any script that the reader's fonts have
+        "svg.fonttype": "none",  # text as text: a third of the size, and any script that the reader has
         "svg.hashsalt": "pyro_sparse",  # else ids in a picture, and so bytes of a page, differ each time
     }
     buffer = io.BytesIO()
@@ -127,4 +151,4 @@ def _svg(draw: Drawing, text: str, background: str) -> str:
         drawn = draw()
         figure = cast("Figure", drawn if hasattr(drawn, "savefig") else drawn.figure)
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return _rounded(buffer.getvalue().decode())
