@@ -113,12 +113,15 @@ def short(p: float) -> str:
 
     Examples
     --------
-    >>> short(0.951), short(1.0), short(0.9999), short(0.001)
-    ('.95', '1.00', '>.99', '<.01')
+    >>> short(0.951), short(0.9499), short(1.0), short(0.9999), short(0.001)
+    ('.95', '<.95', '1.00', '>.99', '<.01')
     """
-    if p > 0.99 and p < 1:
+    if 0.99 < p < 1:
         return ">.99"
-    return "<.01" if 0 < p < 0.01 else f"{p:.2f}".removeprefix("0")
+    if 0 < p < 0.01:
+        return "<.01"
+    rounded = f"{p:.2f}".removeprefix("0")
+    return f"<{rounded}" if p < SURE <= float(rounded) else rounded
 
 
 def cautions(fit: FitResult, idata: ArvizData, beside: Iterable[str] = ()) -> list[dict[str, Any]]:
@@ -252,10 +255,10 @@ def open_edges(table: pd.DataFrame, words: Words, asked: np.ndarray | None = Non
 
 def _open_all_the_same(n: int, how: str) -> str:
     verb, subject = ("is", "it is") if n == 1 else ("are", "they are")
-    noun, touched = counted(n, "edge"), "it" if n == 1 else "them"
+    touched = "it" if n == 1 else "them"
     return (
-        f"{noun} with a probability of {how} {verb} open all the same, because {subject} unresolved or a doubt "
-        f"touches {touched}"
+        f"{counted(n, 'edge')} with a probability of {how} {verb} open all the same, because {subject} "
+        f"unresolved or a doubt touches {touched}"
     )
 
 
@@ -312,17 +315,12 @@ def open_identified(certificate: Mapping[str, Any] | None) -> list[str]:
             doubted.append(f"{row['name']} ({p})")
         else:
             unsure.append(f"{row['name']} (probability {p}{mixed})")
-    said = [
-        f"Not surely identified: {'; '.join(unsure[:_MOST_GROUPS])}{'; …' * (len(unsure) > _MOST_GROUPS)}."
-    ]
-    return [
-        *(said if unsure else []),
-        *(
-            [f"Identified by the edges found, which are in doubt themselves: {joined(doubted)}."]
-            if doubted
-            else []
-        ),
-    ]
+    if len(unsure) > _MOST_GROUPS:
+        unsure = [*unsure[:_MOST_GROUPS], f"{len(unsure) - _MOST_GROUPS} more"]
+    said = [f"Not surely identified: {'; '.join(unsure)}."] if unsure else []
+    if doubted:
+        said.append(f"Identified by the edges found, which are in doubt themselves: {joined(doubted)}.")
+    return said
 
 
 def _rows(certificate: Mapping[str, Any] | None) -> list[dict[str, Any]]:

@@ -139,8 +139,8 @@ def _verdict(fit: ProgramFit, idata: ArvizData, chosen: pd.DataFrame, fdr: float
             "Scores rank the edges and say nothing of how sure they are; Markov chains give probabilities."
         )
         return {"level": "unknown", "title": "A ranking of edges", "advice": advice}
-    advice = "No check of the fit and the chains found anything to object to."
-    return {"level": "good", "title": "Edges were found, and nothing speaks against them", "advice": advice}
+    advice = "No check of the fit and the chains speaks against an edge."
+    return {"level": "good", "title": "Edges were found, and none is in doubt", "advice": advice}
 
 
 def _known(

@@ -29,6 +29,9 @@ __all__ = ["Drawing", "inlined", "need_libraries", "percent", "write_page"]
 
 Drawing: TypeAlias = "Callable[[], Axes | Figure]"
 
+_POINT = re.compile(
+    r'<path d="M (\S+ \S+) (?:L \1 )+z "[^>]*/>'
+)  # a tile of no size, of which maps have many
 _THEMES: Mapping[str, Mapping[str, str]] = {
     "light": {"text": "#1f2328", "background": "#ffffff"},
     "dark": {"text": "#e6e8eb", "background": "#1b1f26"},
@@ -123,7 +126,8 @@ def _rounded(svg: str) -> str:
     def tag(found: re.Match[str]) -> str:  # a text has no "<" of its own, so a name is never taken for one
         return re.sub(r"\s+", " ", re.sub(r"-?\d+\.\d{3,}", rounded, found[0]))
 
-    return re.sub(r">\n\s*<", "><", re.sub(r"<(?:path|use) [^>]*>", tag, svg))
+    short = re.sub(r">\n\s*<", "><", re.sub(r"<(?:path|use) [^>]*>", tag, svg))
+    return _POINT.sub("", short)
 
 
 def _svg(draw: Drawing, text: str, background: str) -> str:
