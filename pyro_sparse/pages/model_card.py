@@ -145,8 +145,8 @@ def _model(fit: Any) -> Facts:
 def _of_prior(prior: Any) -> str:
     if not hasattr(prior, "get_params"):
         return repr(prior)
-    params = ", ".join(f"{name} = {_plain(value)}" for name, value in prior.get_params().items())
-    return f"{type(prior).__name__}({params})"
+    given = {name: value for name, value in prior.get_params().items() if value is not None}
+    return f"{type(prior).__name__}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
 def _learned(fit: Any, prior: Any) -> Facts:
@@ -232,8 +232,11 @@ def _call(fit: Any) -> tuple[str, list[str]]:
     table = getattr(fit, "table", None)
     if table is not None and getattr(table, "design", None) is not None:
         beside.append("the covariates and groups")
-    if table is not None and getattr(table, "per_row", None):
-        beside.append(f"what rows have beside their cells ({', '.join(sorted(table.per_row))})")
+    per_row = sorted(
+        set(getattr(table, "per_row", ())) - {"design"}
+    )  # which is made of covariates and groups
+    if per_row:
+        beside.append(f"what rows have beside their cells ({', '.join(per_row)})")
     arguments = ", ".join([*data, *(f"{name}={value!r}" for name, value in given.items())])
     return f"import pyro_sparse as ps\n\nmodel = {made}\nfit = ps.fit(model, {arguments})\n", beside
 

@@ -65,7 +65,10 @@ if TYPE_CHECKING:
 __all__ = ["report"]
 
 _STRONGEST, _MOST_COVARIATES = 5, 12  # effects that are listed of each covariate, and covariates
-_MOST_SETS, _MOST_REGIONS = 20, 12  # factors beyond which nobody reads who shares what, and columns of it
+_MOST_SETS, _MOST_REGIONS = (
+    20,
+    9,
+)  # factors beyond which nobody reads who shares what; columns of a page's width
 WORDS = Words(
     "feature", "factor", "factor", "features", "factors",
     ("{names} depends on {group}", "{names} depend on {group}"), "{row} on {column}",

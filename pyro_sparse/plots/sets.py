@@ -105,7 +105,7 @@ def plot_sets(
     labels = [
         f"{name}  {_number(size)}" for name, size in zip(shorten(regions.groups, 22), sizes, strict=True)
     ]
-    width = max(1.6 + (1.1 if named else 0.6) * n, 3.8 + 0.07 * max(map(len, labels)))
+    width = max(1.6 + (1.05 if named else 0.6) * n, 3.8 + 0.07 * max(map(len, labels)))
     ax = new_axes(ax, width, 1.4 + unit * tallest + 0.26 * n_sets)
     _stacks(ax, regions, shown, shorten(members, 14), named)
     _dots(ax, regions, shown, row)

@@ -1,4 +1,4 @@
-"""The model card: its hash is that of the data, its figures are the fit's, and its call makes the same fit."""
+"""The model card: its hash is that of the data, its figures are those of the fit, its call makes it again."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_without_the_data_it_says_what_it_can(fit, table, tmp_path):
 
 def test_it_names_the_prior_with_its_parameters_the_likelihood_and_the_seed(fit):
     card, facts = card_of(fit)
-    assert facts["prior of the weights"].startswith("SpikeSlabLasso(") and "lambda0 = 50.0" in str(facts)
+    assert facts["prior of the weights"].startswith("SpikeSlabLasso(") and "lambda0=50.0" in str(facts)
     assert facts["likelihood"] == "normal" and facts["seed"] == "3" and facts["training steps"] == "60"
     rates = [float(value) for value in facts["share of edges of each factor, as fitted"].split(", ")]
     np.testing.assert_allclose(rates, fit.eta[fit.best], atol=0.006)
@@ -97,9 +97,9 @@ def test_a_model_of_plain_arguments_only_has_a_call(fit):
     from pyro_sparse.pages.model_card import _call
 
     assert _call(odd) == ("", [])
-    anchored = ps.models.SparseDecoder(n_features=3, n_factors=2, allowed=np.eye(3, 2, dtype=bool))
+    anchored = ps.models.SparseDecoder(n_features=3, n_factors=2, anchors={0: 0, 2: 1}, forbidden=[(1, 0)])
     odd = SimpleNamespace(model=anchored, settings=fit.settings, n_restarts=2)
     code, _ = _call(odd)
     made = {}
     exec(code.partition("fit =")[0], made)
-    assert made["model"].n_factors == 2
+    assert made["model"]._arguments == anchored._arguments
