@@ -43,7 +43,8 @@ WIDTHS = 1300, 420
 def address(tmp_path_factory):
     """Of a page with all its parts, and with names that are long or look like code."""
     names = ["<b>bold</b>", "a name that goes on and on and_is_hardly_ever_broken_anywhere" * 2]
-    names += [f"item {j + 1}" for j in range(2, 40)]
+    names += ["&amp; \x07 ]]> \ud800", "測定 \U0001f9ec"]  # which no picture may choke on
+    names += [f"item {j + 1}" for j in range(4, 40)]
     remedy = "add rows"
     fit = fake_fit(
         n_features=40,
