@@ -21,19 +21,39 @@ from .._utils.paths import file_to_write
 from .._utils.quiet import ignored
 from .._utils.torch_state import isolated
 from ..certificates.facts import certificate_facts
-from ..findings.finding import findings_of
 from ..graphs.alignment import SAME_FACTOR, agreement_matrix
 from ..inference.program.result import ProgramFit
 from ..inference.training.restarts import compared_restarts
 from ..posterior.arviz import get_group
 from ..posterior.covariates import covariate_effects
-from ..posterior.edge_table import SCORES, beside_verdict, compared_runs, left_open, verdict_of
+from ..posterior.edge_table import compared_runs
 from ..posterior.salience import SALIENT, goes_both_ways, salience_column, salient_edges
 from ..posterior.same_fit import check_labels
 from ..posterior.tables import summary
+from .conclusion import (
+    SURE,
+    Words,
+    asked_for,
+    cautions,
+    counted,
+    decided,
+    in_doubt,
+    in_letters,
+    joined,
+    known_edges,
+    known_identified,
+    not_asked,
+    open_edges,
+    open_identified,
+    short,
+)
+from .curves import NOT_IN_FIT, answers_of, in_words, span_of, sparkline
+from .edges import Cell, Column, common_columns, edge_table, number, share, text, verdict_column
+from .glossary import glossary
+from .model_card import model_card
 from .of_latents import write_latents
 from .of_program import write_program
-from .page import Drawing, how_made, inlined, need_libraries, write_page
+from .page import Drawing, inlined, need_libraries, percent, write_page
 
 if TYPE_CHECKING:
     from .._utils.types import ArvizData, TableLike
@@ -44,15 +64,15 @@ if TYPE_CHECKING:
 
 __all__ = ["report"]
 
-# Where each factor is moved to when drawing how a feature answers to it, in its standard deviations: between
-# the ends lie 95 % of a Gaussian factor's values.
-_SWEEP = np.linspace(-2, 2, 17)
-_TURN = 0.25  # of a curve's range: a way back that is shorter is a ripple, no turn
-_NOT_IN_FIT = "not in the fit"  # said of an edge that the chains find, where there is no curve to draw
-_SURE = 0.95  # probability at which a named edge counts as salient, as one counts as present
-_NEAR = 12  # edges that are listed as not named and not ruled out
 _STRONGEST, _MOST_COVARIATES = 5, 12  # effects that are listed of each covariate, and covariates
-_MOST_SETS = 20  # factors beyond which nobody reads who shares what
+_MOST_SETS, _MOST_REGIONS = (
+    20,
+    9,
+)  # factors beyond which nobody reads who shares what; columns of a page's width
+WORDS = Words(
+    "feature", "factor", "factor", "features", "factors",
+    ("{names} depends on {group}", "{names} depend on {group}"), "{row} on {column}",
+)  # fmt: skip
 
 
 @isolated()
@@ -128,7 +148,7 @@ def report(
     fit = cast("Fit", fit)
     idata = _edges(fit, X) if idata is None else idata
     check_labels(fit, idata)
-    facts = gather(fit, idata, fdr, salient, salient_only)
+    facts = gather(fit, idata, fdr, salient, salient_only, X)
     shown = salient_edges(idata, salient) if salient_only else idata
     pictures = _pictures(fit, shown, X, fdr, groups, salient)
     return write_page(path, "report.html.j2", {**facts, "pictures": pictures, "grouped": groups is not None})
@@ -164,77 +184,72 @@ def _edges(fit: Fit, X: TableLike | None) -> ArvizData:
 
 
 def gather(
-    fit: Fit, idata: ArvizData, fdr: float, salient: float = SALIENT, salient_only: bool = False
+    fit: Fit,
+    idata: ArvizData,
+    fdr: float,
+    salient: float = SALIENT,
+    salient_only: bool = False,
+    X: TableLike | None = None,
 ) -> dict[str, Any]:
     """Everything the page says, as plain facts."""
-    named = summary(idata, fdr, salient=salient)
     shown = salient_edges(idata, salient) if salient_only else idata
     table = summary(shown, fdr, salient=salient)
     columns = _loading_columns(table)
-    word = "score" if table.attrs["is_score"] else "probability"
+    is_score = bool(table.attrs["is_score"])
+    word = "score" if is_score else "probability"
     chosen = table[table["selected"]]
     numbers = get_group(idata, "edge_posterior").transpose("feature", "factor", ...)
-    effects, answers = numbers["effect"].to_numpy(), _answers(fit, numbers["weight"].to_numpy())
+    effects = numbers["effect"].to_numpy()
     names, features = list(fit.factor_names), list(fit.feature_names)
-    factors, unfitted = [], False
-    for k, name in enumerate(names):
-        edges = chosen[chosen["factor"] == name].sort_values("effect", ascending=False)
-        if len(edges):
-            rows = [
-                _edge_row(edge, answers[:, j, k], float(_span(answers[:, j])), word, columns)
-                for j, (_, edge) in zip(edges["feature"].map(features.index), edges.iterrows(), strict=True)
-            ]
-            unfitted = unfitted or any(row["shape"] == _NOT_IN_FIT for row in rows)
-            share = float(effects[:, k].mean())
-            factors.append({"name": name, "share": share, "edges": rows, "groups": _in_words(rows)})
-    linked = set(chosen["feature"])
-    near = left_open(table)
+    curves = _Curves(fit, numbers["weight"].to_numpy())
+    factors = _factors(chosen, curves, effects, names)
     kept, rivals = compared_restarts(fit)
     run = compared_runs(idata)
-    in_doubt = any(finding.is_doubt for finding in findings_of(fit, idata))
-    verdict = _verdict(fit, chosen, fdr, rivals | kept, run, in_doubt)
     used = [k for k, name in enumerate(names) if name in set(chosen["factor"])]
     correlation = _correlation(np.asarray(fit.factor_cov))
     covariates = _covariates(fit, idata)
-    return {
+    certificate = certificate_facts(fit, idata)
+    against = cautions(fit, idata, certificate["caution"] if certificate else ())
+    helped = any(caution["remedy"] for caution in against)
+    asked = asked_for(table, shown, "feature", "factor") | is_score  # a score of 0 is one, too
+    is_open = (table["verdict"] == "open").to_numpy()[asked]
+    verdict = _verdict(
+        fit, chosen, fdr, rivals | kept, run, in_doubt(fit, idata), helped, bool(is_open.mean() > 0.5)
+    )
+    edges = edge_table(
+        table, Column("Feature", "feature", lambda edge: text(edge["feature"]), False),
+        _columns(table, word, columns, curves), "factor", names,
+    )  # fmt: skip
+    facts = {
+        "kind": "table",
         "word": word,
-        "run": run,
+        "runs": "the chains" if run == "chain" else "good restarts",
         "n_given": int(numbers.get("given", numbers["probability"] < 0).sum()),
         "note": table.attrs["note"],
-        "method": table.attrs["edge_method"],
         "fdr": fdr,
-        "interval": f"{100 * table.attrs['interval_prob']:g} % {table.attrs['interval_kind'].upper()}",
         "verdict": verdict,
-        "chains": [line for line in verdict_of(shown) if line not in (SCORES, table.attrs["note"])],
-        "warnings": beside_verdict(fit, idata),
-        "n_samples": len(fit.sample_names),
+        "lead": decided(fit, shown),
+        "cautions": against,
         "n_features": len(features),
         "n_factors": len(names),
+        "n_restarts": fit.n_restarts,
         "n_edges": len(chosen),
-        "n_linked": len(linked),
-        "n_unresolved": int(chosen["unresolved"].sum()),
-        "decided": None
-        if table.attrs["is_score"]  # of edges that are there, however small
-        else named["verdict"].value_counts().to_dict(),
+        "asked": "Which feature depends on which factor",
+        "heading": f"{counted(len(chosen), 'edge')} between {counted(len(features), 'feature')} and "
+        f"{counted(len(factors), 'factor')}",
+        "size": f"{counted(len(fit.sample_names), 'row')}, {counted(len(features), 'feature')}, "
+        f"{counted(len(names), 'factor')} offered, {counted(fit.n_restarts, 'restart')}",
+        "limits": f"An edge is here a loading of at least {salient:g} in size." if salient_only else "",
+        "group_title": "Factor",
         "salient": salient,
         "salient_only": salient_only,
         "loadings": bool(columns),
         "sizes": "salience" in columns,
         "of_predictor": _noise_of_unit_variance(fit),
-        "n_salient": int((chosen[columns["salience"]] >= _SURE).sum()) if "salience" in columns else None,
-        "explained": float(np.clip(effects.sum(axis=1), 0, 1).mean()),
         "factors": factors,
-        "not_in_fit": _NOT_IN_FIT if unfitted else "",
-        "certificate": certificate_facts(fit, idata),
-        "idle": [name for k, name in enumerate(names) if k not in used],
-        "alone": [name for name in features if name not in linked],
-        "near": [
-            {"feature": e["feature"], "factor": e["factor"], "value": e[word], "effect": e["effect"],
-             "gap": e["gap"], "unresolved": e["unresolved"], **_loading_of(e, columns)}
-            for _, e in near.head(_NEAR).iterrows()
-        ],
-        "n_near_more": max(len(near) - _NEAR, 0),
-        "n_open_named": 0 if salient_only else int((chosen["verdict"] == "open").sum()),
+        "not_in_fit": curves.unfitted,
+        "edges": edges,
+        "certificate": certificate,
         "correlated": [
             {"name": names[k], "values": [float(correlation[k, m]) for m in used]} for k in used
         ],
@@ -246,9 +261,157 @@ def gather(
              "best": r == int(fit.best), "kept": bool(kept[r]), "alike": verdict["alike"][r]}
             for r in range(fit.n_restarts)
         ],
-        **how_made(fit),
+        "card": model_card(
+            fit, idata, fdr, [("rows", f"{len(fit.sample_names):,}"), ("features", f"{len(features):,}")], X
+        ),
         "csv": base64.b64encode(csv_bytes(chosen, index=False)).decode(),
     }  # fmt: skip
+    facts["known"] = _known(table, facts, columns, names)
+    facts["open"] = _open(table, asked, facts, features, names)
+    facts["tiles"] = _tiles(chosen, facts, float(np.clip(effects.sum(axis=1), 0, 1).mean()))
+    facts["words"] = glossary("table", facts)
+    return facts
+
+
+def _known(
+    table: pd.DataFrame, facts: dict[str, Any], columns: dict[str, str], names: list[str]
+) -> list[str]:
+    """What is known, a sentence each."""
+    chosen, verdict = table[table["selected"]], facts["verdict"]
+    if not len(chosen):
+        return [f"No edge is selected at a false-discovery rate of {percent(facts['fdr'])}."]
+    n = len(facts["factors"])
+    by = ", by score" if facts["word"] == "score" else ""
+    linked = f"{chosen['feature'].nunique()} of {facts['n_features']} features"
+    said = [f"{in_letters(n)} factor{'' if n == 1 else 's'}{by}, with edges to {linked}."]
+    said += known_edges(table, WORDS, names)
+    if facts["n_given"]:
+        verb = "was" if facts["n_given"] == 1 else "were"
+        said.append(f"{counted(facts['n_given'], 'edge')} {verb} given to the model.")
+    if "salience" in columns:
+        large = int((chosen[columns["salience"]] >= SURE).sum())
+        verb = "is" if large == 1 else "are"
+        said.append(
+            f"{large} of the {counted(len(chosen), 'selected edge')} {verb} salient: the loading is at least "
+            f"{facts['salient']:g} in size (probability ≥ {short(SURE)})."
+        )
+    said += known_identified(facts["certificate"])
+    if verdict["n_alike"] > 1:
+        said.append(
+            f"{verdict['n_alike']} of {counted(verdict['n'], _restart(facts))} found much the same loadings, "
+            f"the best included (agreement of at least {verdict['threshold']:g})."
+        )
+    return said
+
+
+def _restart(facts: dict[str, Any]) -> str:
+    """A restart, or one of those that can be compared with the best."""
+    return "restart" if facts["verdict"]["n"] == facts["n_restarts"] else "comparable restart"
+
+
+def _open(
+    table: pd.DataFrame,
+    asked: NDArray[np.bool_],
+    facts: dict[str, Any],
+    features: list[str],
+    factors: list[str],
+) -> list[str]:
+    """What is open, a sentence each."""
+    said = open_edges(table, WORDS, asked)
+    said += open_identified(facts["certificate"])
+    if facts["verdict"]["n_alike"] == 1 < facts["verdict"]["n"]:
+        n, others = facts["verdict"]["n"] - 1, f"other {_restart(facts)}"
+        subject = f"The {others}" if n == 1 else f"Each of the {n} {others}s"
+        said.append(f"{subject} found other loadings than the best.")
+    chosen, left_out = table[table["selected"]], set(not_asked(table, "factor", asked))
+    for noun, names, column in (("feature", features, "feature"), ("factor", factors, "factor")):
+        without = [name for name in names if name not in set(chosen[column]) | left_out]
+        if without:
+            said.append(f"{counted(len(without), noun)} without a selected edge: {joined(without)}.")
+    return said
+
+
+def _tiles(chosen: pd.DataFrame, facts: dict[str, Any], explained: float) -> list[tuple[str, str, str]]:
+    """Figures at a glance: what is large, what is said of it, and its word in the glossary."""
+    linked, n_features, n_factors = chosen["feature"].nunique(), facts["n_features"], facts["n_factors"]
+    return [
+        (f"{len(chosen)} / {n_features * n_factors}", "selected edges", "selected"),
+        (f"{linked} / {n_features}", "features with a selected edge", "feature"),
+        (f"{len(facts['factors'])} / {n_factors}", "factors in use", "factor"),
+        (percent(explained), "of an average feature's variance explained", "share-of-variance"),
+        (str(int(chosen["unresolved"].sum())), "unresolved selected edges", "gap"),
+    ]
+
+
+class _Curves:
+    """Curves of all edges, each drawn when it is asked for; `unfitted` once one was not in the fit."""
+
+    def __init__(self, fit: Fit, loading: NDArray) -> None:
+        self.answers = answers_of(fit, loading)
+        self.features = {name: j for j, name in enumerate(fit.feature_names)}
+        self.factors = {name: k for k, name in enumerate(fit.factor_names)}
+        self.unfitted = False
+
+    def __call__(self, edge: pd.Series) -> dict[str, str]:
+        j, k = self.features[edge["feature"]], self.factors[edge["factor"]]
+        drawn = sparkline(self.answers[:, j, k], float(span_of(self.answers[:, j])))
+        self.unfitted = self.unfitted or drawn["shape"] == NOT_IN_FIT
+        return drawn
+
+
+def _factors(
+    chosen: pd.DataFrame, curves: _Curves, effects: NDArray, names: list[str]
+) -> list[dict[str, Any]]:
+    """Factors in use, what their features do, and their share of all variance."""
+    factors = []
+    for k, name in enumerate(names):
+        edges = chosen[chosen["factor"] == name].sort_values("effect", ascending=False)
+        if len(edges):
+            rows = [{"feature": edge["feature"], **curves(edge)} for _, edge in edges.iterrows()]
+            share_of_all = float(effects[:, k].mean())
+            factors.append(
+                {"name": name, "share": share_of_all, "n_edges": len(edges), "groups": in_words(rows)}
+            )
+    return factors
+
+
+def _columns(table: pd.DataFrame, word: str, columns: dict[str, str], curves: _Curves) -> list[Column]:
+    """Columns of the table of edges behind the feature."""
+    common = common_columns(word)
+    loadings = []
+    if columns:
+        about = table.attrs
+        interval = f"{100 * about['interval_prob']:g} % {about['interval_kind'].upper()}"
+        loadings.append(
+            Column(f"Loading ({interval})", "loading", lambda edge: _loading_cell(_loading_of(edge, columns)))
+        )
+    if "salience" in columns:
+        title = f"Loading ≥ {table.attrs['salient']:g}"
+        loadings.append(Column(title, "loading", lambda edge: number(edge[columns["salience"]])))
+    return [
+        Column("Factor", "factor", lambda edge: text(edge["factor"]), False, True),
+        verdict_column(word == "score"),
+        common[word],
+        *loadings,
+        Column("Share of variance", "share-of-variance", lambda edge: share(edge["effect"], percent)),
+        Column("As the factor goes up", "shape", lambda edge: _shape_cell(edge, curves), False),
+        common["q"],
+        common["gap"],
+    ]
+
+
+def _shape_cell(edge: pd.Series, curves: _Curves) -> Cell:
+    """What a selected edge does; an edge that may not be there does nothing yet."""
+    if not edge["selected"]:
+        return text("")
+    drawn = curves(edge)
+    return Cell(drawn["shape"], drawn["shape"], points=drawn["points"])
+
+
+def _loading_cell(sizes: dict[str, float | bool]) -> Cell:
+    sign = "± " if sizes["both_ways"] else ""
+    mean, low, high = (f"{round(float(sizes[name]), 2) + 0.0:.2f}" for name in ("loading", "lower", "upper"))
+    return Cell(f"{sign}{mean}", abs(float(sizes["loading"])), soft=f"{low} … {high}")
 
 
 def _covariates(fit: Fit, idata: ArvizData) -> list[dict[str, Any]]:
@@ -273,67 +436,6 @@ def _covariates(fit: Fit, idata: ArvizData) -> list[dict[str, Any]]:
         }
         for name, effects in table.groupby("covariate", sort=False)
     ]
-
-
-def _sweeps(fit: Fit) -> NDArray:
-    """Expected features while one factor moves and the others rest at 0: (step, feature, factor)."""
-    n_factors = len(fit.factor_names)
-    spread = np.sqrt(np.clip(np.diag(np.asarray(fit.factor_cov)), 0, None))
-    z = np.einsum("s,k,kl->skl", _SWEEP, spread, np.eye(n_factors)).reshape(-1, n_factors)
-    answer = np.asarray(fit.inverse_transform(z), dtype=float)
-    return answer.reshape(len(_SWEEP), n_factors, -1).transpose(0, 2, 1)
-
-
-def _answers(fit: Fit, loading: NDArray) -> NDArray:
-    """`_sweeps`, and what stands in for them where the edge posterior has an edge that the fit lacks.
-
-    For a straight decoder that is a line, as steep as its loading (feature, factor) beside the feature's
-    others. Of a curve one number does not tell the shape: NaN.
-    """
-    sweeps, absent = _sweeps(fit), np.asarray(fit.weights)[int(fit.best)] == 0
-    if getattr(fit.model, "decoder_kind", "") != "linear":
-        return np.where(absent, np.nan, sweeps)
-    largest = np.where(absent, 0.0, np.abs(loading)).max(axis=1)
-    range_of_one = np.where(largest > 0, _span(sweeps) / np.where(largest > 0, largest, 1.0), 1.0)
-    slope = range_of_one[:, None] * loading / np.ptp(_SWEEP)
-    return np.where(absent, sweeps.mean(axis=0) + slope * _SWEEP[:, None, None], sweeps)
-
-
-def _span(answers: NDArray) -> NDArray:
-    """How far a feature's largest answer goes, of (step, ..., factor); 0 where none is known."""
-    return np.nan_to_num(np.ptp(answers, axis=0), posinf=np.inf).max(axis=-1)
-
-
-def shape_of(curve: NDArray) -> str:
-    """What a feature does while the factor goes up: "rises", "falls", "dips", "peaks", "waves", or "flat".
-
-    It turns where it goes back by more than a quarter of its range: never when it rises or falls, once when
-    it dips or peaks, more often when it waves.
-    """
-    span = float(np.ptp(curve))
-    if not np.isfinite(curve).all() or span <= 1e-12 * (1 + np.abs(curve).max()):
-        return "flat"
-    legs = _legs(curve, _TURN * span)
-    if len(legs) == 1:
-        return "rises" if legs[0] > 0 else "falls"
-    if len(legs) == 2:
-        return "dips" if legs[0] < 0 else "peaks"
-    return "waves"
-
-
-def _legs(curve: NDArray, least: float) -> list[int]:
-    """Ways up (1) and down (-1) by more than `least`, in turn; smaller ones belong to the way they are on."""
-    legs: list[int] = []
-    low = high = curve[0]  # since the last turn
-    for value in curve[1:]:
-        low, high = min(low, value), max(high, value)
-        if legs[-1:] != [1] and value - low > least:
-            legs.append(1)
-            low = high = value
-        elif legs[-1:] != [-1] and high - value > least:
-            legs.append(-1)
-            low = high = value
-    return legs
 
 
 def _loading_columns(table: pd.DataFrame) -> dict[str, str]:
@@ -361,88 +463,69 @@ def _noise_of_unit_variance(fit: Fit) -> bool:
     return likelihood is not None and likelihood.noise_sd() is None
 
 
-def _edge_row(
-    edge: pd.Series, curve: NDArray, span: float, word: str, columns: dict[str, str]
-) -> dict[str, Any]:
-    """One table row; `span` is the feature's largest answer to any factor, so that weak edges look weak."""
-    height = (
-        0.5 + (curve - (np.min(curve) + np.max(curve)) / 2) / span if span > 0 else np.full(len(curve), 0.5)
-    )
-    # In a box of 64 by 18 with a margin of 2, y downwards.
-    drawn = not np.isnan(curve).all()
-    points = zip(np.linspace(2, 62, len(curve)), 16 - 14 * height, strict=True) if drawn else ()
-    return {
-        "feature": edge["feature"],
-        "shape": shape_of(curve) if drawn else _NOT_IN_FIT,
-        "points": " ".join(f"{x:.1f},{y:.1f}" for x, y in points),
-        "effect": float(edge["effect"]),
-        "value": float(edge[word]),
-        "q_value": float(edge["q_value"]),
-        "gap": float(edge["gap"]),
-        "unresolved": bool(edge["unresolved"]),
-        **_loading_of(edge, columns),
-    }
-
-
-def _in_words(rows: list[dict[str, Any]]) -> list[tuple[str, list[str], int]]:
-    """(what they do, the strongest features, how many more) for each kind of answer that occurs."""
-    phrases = {
-        "rises": ("is", "are", "higher"),
-        "falls": ("is", "are", "lower"),
-        "dips": ("is", "are", "high at both ends of the factor, low in the middle"),
-        "peaks": ("is", "are", "high in the middle of the factor, low at both ends"),
-        "waves": ("goes", "go", "up and down along the factor"),
-        _NOT_IN_FIT: ("is", "are", "different, in a way of which the fit has no curve"),
-    }
-    groups = []
-    for shape, (singular, several, how) in phrases.items():
-        names = [row["feature"] for row in rows if row["shape"] == shape]
-        if names:
-            verb = singular if len(names) == 1 else several
-            groups.append((f"{verb} {how}", names[:6], max(len(names) - 6, 0)))
-    return groups
-
-
 def _verdict(
-    fit: Fit, chosen: pd.DataFrame, fdr: float, compared: NDArray[np.bool_], run: str, in_doubt: bool
+    fit: Fit,
+    chosen: pd.DataFrame,
+    fdr: float,
+    compared: NDArray[np.bool_],
+    run: str,
+    doubt: str,
+    helped: bool,
+    mostly_open: bool,
 ) -> dict[str, Any]:
-    """How far the restarts that can be compared agree, in one word and a few sentences."""
+    """How far the restarts that can be compared agree, in one word, a title and a sentence.
+
+    What would help is left to the cautions where they say it (`helped`).
+    """
     best = int(fit.best)
     alike = agreement_matrix(fit.weights)[best]
     others = alike[compared & (np.arange(len(alike)) != best)]
     n_alike = int((others >= SAME_FACTOR).sum())
     unresolved = float(chosen["unresolved"].mean()) if len(chosen) else 0.0
     n = len(others) + 1
-    if len(chosen) == 0:
+    if doubt == "all":
+        level, title = "poor", "Every edge is in doubt"
+        advice = "A caution below touches all edges: do not rely on single ones."
+    elif len(chosen) == 0:
         level, title = "poor", "No edge stands out"
         advice = (
-            f"At a false-discovery rate of {fdr:g} no edge can be named. Check the warnings below; then try "
-            "fewer factors, more rows, or a weaker prior."
+            f"At a false-discovery rate of {fdr:g} no edge can be selected. "
+            f"{'Read the cautions first.' if helped else 'Try fewer factors, more rows, or a weaker prior.'}"
         )
     elif n == 1:
-        single = fit.n_restarts == 1
-        only = "One restart only" if single else "No other restart had as many factors"
+        only = "One restart only" if fit.n_restarts == 1 else "No other restart had as many factors"
         end = "the chains alone say how sure it is" if run == "chain" else "nothing to compare it with"
         level, title = "unknown", f"{only}, so {end}"
         advice = (
-            f"Another start may find another graph. Fit with {'several' if single else 'more'} restarts "
-            "before reading single edges."
+            "Another start may find another graph. Fit with "
+            f"{'several' if fit.n_restarts == 1 else 'more'} restarts before reading single edges."
         )
     elif n_alike + 1 >= max(2, n / 2) and unresolved <= 0.1:
         level, title = "good", "The restarts found the same graph"
         advice = "What they share is a property of the data and the model, not of one lucky start."
-        if in_doubt:
+        if doubt:
             level, title = "mixed", f"{title}, and yet there are doubts"
-            advice = "Edges that a doubt touches are open, and not named here: read the warnings first."
+            advice = "Edges that a doubt touches are open and not selected: read the cautions first."
+    elif run == "chain" and doubt:
+        level, title = "mixed", "Some edges are in doubt"
+        advice = "Edges that a doubt touches are open and not selected: read the cautions first."
+    elif run == "chain":
+        level, title = "mixed", "The restarts differ, and no doubt is left on the chains"
+        advice = "Rely on edges that are present; treat the rest as open."
     elif n_alike == 0 or unresolved > 0.3:
         level, title = "poor", "The restarts found different graphs"
-        advice = (
-            "Do not rely on single edges. More restarts, fewer factors, more rows, or anchors (features "
-            "known to belong to one factor) usually settle it."
-        )
+        advice = "Do not rely on single edges."
+        if not helped:
+            advice += (
+                " More restarts, fewer factors, more rows, or anchors (features known to belong to one "
+                "factor) usually settle it."
+            )
     else:
         level, title = "mixed", "The restarts found much the same graph, with differences"
         advice = "Rely on what is not marked unresolved; treat the rest as open."
+    if run == "chain" and doubt == "some" and len(chosen) and mostly_open:
+        level, title = "poor", "Most edges are open"
+        advice = "Rely on no edge but those that are present; the cautions say why."
     return {
         "level": level,
         "title": title,
@@ -467,7 +550,7 @@ def _pictures(
     groups: Groups | None = None,
     salient: float = SALIENT,
 ) -> dict[str, dict[str, str]]:
-    """Every picture as SVG data addresses, `{name: {"light": ..., "dark": ...}}`."""
+    """Every picture, by name, as `page.inlined` has it."""
     from .. import plots
 
     drawings: dict[str, Drawing] = {
@@ -477,7 +560,7 @@ def _pictures(
         "elbo": lambda: plots.plot_elbo(fit),
     }
     if groups is not None or len(fit.factor_names) <= _MOST_SETS:
-        drawings["sets"] = lambda: plots.plot_sets(idata, groups)
+        drawings["sets"] = lambda: plots.plot_sets(idata, groups, max_regions=_MOST_REGIONS)
     if fit.n_restarts > 1:
         drawings["agreement"] = lambda: plots.plot_agreement(idata)
     if X is not None:

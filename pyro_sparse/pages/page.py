@@ -7,33 +7,31 @@ control characters in them written out.
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
-import json
-import platform
+import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
-from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from .._utils.atomic import write_atomically
 from .._utils.escaping import printable
 from .._utils.quiet import ignored
+from .._utils.version import __version__ as version
 
 if TYPE_CHECKING:
+    import jinja2
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..inference.multitask.task_result import MultiTaskFit
-    from ..inference.program.result import ProgramFit
-    from ..inference.table.result import Fit
-    from ..inference.transition.transition_result import TransitionFit
 
-__all__ = ["Drawing", "how_made", "inlined", "need_libraries", "percent", "write_page"]
+__all__ = ["Drawing", "inlined", "need_libraries", "percent", "write_page"]
 
 Drawing: TypeAlias = "Callable[[], Axes | Figure]"
 
-_LIBRARIES = ("pyro-sparse", "pyro-ppl", "torch", "numpy", "scipy", "scikit-learn", "arviz", "matplotlib")
+_POINT = re.compile(
+    r'<path d="M (\S+ \S+) (?:L \1 )+z "[^>]*/>'
+)  # a tile of no size, of which maps have many
 _THEMES: Mapping[str, Mapping[str, str]] = {
     "light": {"text": "#1f2328", "background": "#ffffff"},
     "dark": {"text": "#e6e8eb", "background": "#1b1f26"},
@@ -63,6 +61,7 @@ def write_page(path: Path, template: str, facts: Mapping[str, object]) -> Path:
         All that it names.
     """
     import jinja2
+    from markupsafe import Markup
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("pyro_sparse"),
@@ -73,9 +72,24 @@ def write_page(path: Path, template: str, facts: Mapping[str, object]) -> Path:
         finalize=lambda value: printable(value) if type(value) is str else value,  # Markup is ours
     )
     environment.filters["percent"] = percent
-    page = environment.get_template(template).render(**facts)
+    own = {name: _file(environment, f"page.{name}") for name in ("css", "js")}
+    digest = base64.b64encode(hashlib.sha256(own["js"].encode()).digest()).decode()
+    page = environment.get_template(template).render(
+        style=Markup(own["css"]),  # ours, without a name of the user
+        script=Markup(own["js"]),
+        script_digest=digest,
+        version=version,
+        **facts,
+    )
     # half of a surrogate pair, as a name may hold, has no UTF-8
     return write_atomically(path, page.encode("utf-8", "backslashreplace"))
+
+
+def _file(environment: jinja2.Environment, name: str) -> str:
+    """A file beside the templates, as it is."""
+    if environment.loader is None:
+        raise ValueError("environment: has no loader; make it with one")
+    return environment.loader.get_source(environment, name)[0]
 
 
 def percent(share: float) -> str:
@@ -84,34 +98,36 @@ def percent(share: float) -> str:
     return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.1f} %" if value >= 0.1 else "<0.1 %"
 
 
-def how_made(fit: Fit | ProgramFit | TransitionFit | MultiTaskFit) -> dict[str, Any]:
-    """Settings of a fit, versions of what made it, and when the page was made."""
-    return {
-        "settings": [
-            (key, value if isinstance(value, str) else json.dumps(value, default=str))
-            for key, value in dict(fit.settings).items()
-        ],
-        "versions": [("Python", platform.python_version()), *_versions()],
-        "created": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
-    }
-
-
-def _versions() -> list[tuple[str, str]]:
-    versions = []
-    for library in _LIBRARIES:
-        try:
-            versions.append((library, metadata.version(library)))
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
-
-
 def inlined(drawings: Mapping[str, Drawing]) -> dict[str, dict[str, str]]:
-    """Every picture as SVG data addresses, `{name: {"light": ..., "dark": ...}}`."""
+    """Every picture by name: SVG data addresses `light` and `dark`, and `width` and `height` in pixels."""
     return {
-        name: {theme: _svg(draw, **colour) for theme, colour in _THEMES.items()}
+        name: _sized({theme: _svg(draw, **colour) for theme, colour in _THEMES.items()})
         for name, draw in drawings.items()
     }
+
+
+def _sized(svgs: Mapping[str, str]) -> dict[str, str]:
+    """Pictures as data addresses, with their width and height in pixels of a page."""
+    points = [re.search(rf'<svg[^>]* {side}="([0-9.]+)pt"', svgs["light"]) for side in ("width", "height")]
+    width, height = (f"{float(found[1]) * 4 / 3:.0f}" if found else "" for found in points)
+    return {**{theme: _address(svg) for theme, svg in svgs.items()}, "width": width, "height": height}
+
+
+def _address(svg: str) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+
+
+def _rounded(svg: str) -> str:
+    """The same picture with positions to a hundredth of a point, half of the size; texts stay as they are."""
+
+    def rounded(number: re.Match[str]) -> str:
+        return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+
+    def tag(found: re.Match[str]) -> str:  # a text has no "<" of its own, so a name is never taken for one
+        return re.sub(r"\s+", " ", re.sub(r"-?\d+\.\d{3,}", rounded, found[0]))
+
+    short = re.sub(r">\n\s*<", "><", re.sub(r"<(?:path|use) [^>]*>", tag, svg))
+    return _POINT.sub("", short)
 
 
 def _svg(draw: Drawing, text: str, background: str) -> str:
@@ -128,6 +144,7 @@ def _svg(draw: Drawing, text: str, background: str) -> str:
         "figure.facecolor": background,
         "axes.facecolor": background,
         "savefig.transparent": True,
+        "svg.fonttype": "none",  # text as text: a third of the size, and any script that the reader has
         "svg.hashsalt": "pyro_sparse",  # else ids in a picture, and so bytes of a page, differ each time
     }
     buffer = io.BytesIO()
@@ -138,4 +155,4 @@ def _svg(draw: Drawing, text: str, background: str) -> str:
         drawn = draw()
         figure = cast("Figure", drawn if hasattr(drawn, "savefig") else drawn.figure)
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return _rounded(buffer.getvalue().decode())

@@ -111,7 +111,7 @@ def plot_edges(
     if colorbar:
         bar = ax.figure.colorbar(tiles, ax=ax, shrink=min(1.0, 3.2 / (0.235 * n + 0.5)), aspect=18, pad=0.02)
         bar.set_ticks([-1, -0.5, 0, 0.5, 1])
-        bar.set_label(f"signed strength\n(± root of {share} share)")
+        bar.set_label(f"signed root of the\nshare of {share}")
         bar.outline.set_visible(False)
     return ax
 

@@ -1,8 +1,8 @@
 """Who shares what with whom, as an UpSet picture: a column for each region of the Venn diagram.
 
 Dots below say which sets a region is in, and no other; the stack above holds what is in it, each piece as
-high as it is probable, so that a stack's height is the expected number. A Venn diagram proper can be drawn
-for three sets; this one can be read for ten.
+high as it is probable and what is unlikely in one pale piece, so that its height is the expected number. A
+Venn diagram proper can be drawn for three sets; this one can be read for ten.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ __all__ = ["plot_sets"]
 _LEAST = 0.1  # regions with fewer expected members are left out
 _NAMED = 40  # members beyond which pieces are too thin for their names
 _PIECES = 200  # members beyond which stacks are drawn whole
+_LIKELY = (
+    0.4  # probability from which a member is a piece of its own, with its name; the others are one pale top
+)
 
 
 @styled
@@ -63,7 +66,8 @@ def plot_sets(
     Returns
     -------
     matplotlib Axes
-        Orange: of one set only; blue: shared. Bars mark one posterior standard deviation of the number.
+        Orange: of one set only; blue: shared. Members likely to be there are pieces of their own, the others
+        make up the pale top. Bars mark one posterior standard deviation of the number.
 
     Raises
     ------
@@ -101,7 +105,7 @@ def plot_sets(
     labels = [
         f"{name}  {_number(size)}" for name, size in zip(shorten(regions.groups, 22), sizes, strict=True)
     ]
-    width = max(1.6 + (0.95 if named else 0.6) * n, 3.8 + 0.07 * max(map(len, labels)))
+    width = max(1.6 + (1.05 if named else 0.6) * n, 3.8 + 0.07 * max(map(len, labels)))
     ax = new_axes(ax, width, 1.4 + unit * tallest + 0.26 * n_sets)
     _stacks(ax, regions, shown, shorten(members, 14), named)
     _dots(ax, regions, shown, row)
@@ -164,31 +168,26 @@ def _stacks(
     for x, atom in enumerate(shown):
         degree = int(regions.inside[atom].sum())
         colour = c["muted"] if degree == 0 else c["positive"] if degree == 1 else c["negative"]
+        p = np.asarray(regions.probability[atom], dtype=float)
+        total = float(regions.expected_size[atom]) if len(members) > _PIECES else float(p[p >= 0.01].sum())
+        likely = [m for m in np.argsort(-p, kind="stable") if p[m] >= _LIKELY and len(members) <= _PIECES]
         base = 0.0
-        if len(members) > _PIECES:
-            base = float(regions.expected_size[atom])
-            ax.bar(x, base, 0.8, color=colour, alpha=0.85)
-        for member in [] if len(members) > _PIECES else np.argsort(-regions.probability[atom], kind="stable"):
-            p = float(regions.probability[atom, member])
-            if p < 0.01:
-                break
+        for member in likely:
+            height = float(p[member])
+            alpha = 0.25 + 0.6 * height
             ax.bar(
-                x,
-                p,
-                0.8,
-                base,
-                color=colour,
-                alpha=0.25 + 0.6 * p,
-                edgecolor=ax.get_facecolor(),
-                linewidth=0.8,
+                x, height, 0.8, base, color=colour, alpha=alpha, edgecolor=ax.get_facecolor(), linewidth=0.8
             )
-            if named and p >= 0.4:
-                ax.text(x, base + p / 2, members[member], ha="center", va="center", fontsize=7.5)
-            base += p
+            if named:
+                ax.text(x, base + height / 2, members[member], ha="center", va="center", fontsize=7.5)
+            base += height
+        if total > base:
+            pale = 0.85 if len(members) > _PIECES else 0.25
+            ax.bar(x, total - base, 0.8, base, color=colour, alpha=pale)
         sd = float(regions.size_sd[atom])
         if sd > 0.05:
-            ax.vlines(x + 0.44, base - sd, base + sd, color=c["muted"], linewidth=1.2)
-        ax.annotate(_number(base), (x, base), (0, 3), textcoords="offset points", ha="center", fontsize=9)
+            ax.vlines(x + 0.44, max(total - sd, 0.0), total + sd, color=c["muted"], linewidth=1.2)
+        ax.annotate(_number(total), (x, total), (0, 3), textcoords="offset points", ha="center", fontsize=9)
 
 
 def _dots(ax: Axes, regions: AtomProbability, shown: NDArray[np.intp], row: float) -> None:

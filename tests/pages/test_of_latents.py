@@ -51,10 +51,11 @@ def test_a_page_of_sequences(sequences, tmp_path):
     page = Page(ps.report(fit, tmp_path / "new" / "report.html", idata=idata, fdr=0.2).read_text())
     table = ps.summary(idata, fdr=0.2)
     assert "Which latent drives which" in page.text
-    assert f"{table['selected'].sum()} edges of {len(table)}" in page.text.replace("1 edge of", "1 edges of")
+    said = page.text.replace("1 edge of", "1 edges of")
+    assert f"{table['selected'].sum()} edges of {len(table)} possible" in said
     assert "30 sequences, 300 frames, 5 features, 1 action;" in page.text
-    assert all(warning in page.text for warning in fit.warnings)
-    assert "mechanism sparsity" in page.text and "What drives latent" in page.text
+    assert all(warning[1:] in page.text for warning in fit.warnings)
+    assert "mechanism sparsity" in page.text and "is driven by" in page.text
     assert len([tag for tag, _ in page.tags if tag == "img"]) == 2
     assert not [a for _, a in page.tags if a.get("src", a.get("href", "")).startswith("http")]
 
@@ -67,14 +68,13 @@ def test_a_page_of_tasks(tasks, tmp_path):
     assert "<b>x</b>" in page.text and len([tag for tag, _ in page.tags if tag == "img"]) == 2
     facts = gather(fit, idata, 0.1)
     table = ps.summary(idata)
-    rows = [row for group in facts["groups"] for row in group["edges"]]
+    rows = [row for row in facts["edges"]["rows"] if "selected" in row["state"].split()]
     assert len(rows) == table["selected"].sum() == facts["n_edges"]
-    wanted = table[table["selected"]].groupby("latent", sort=False)["probability"].apply(list).to_dict()
-    for group in facts["groups"]:
-        assert [row["value"] for row in group["edges"]] == wanted[
-            group["name"].removeprefix("Tasks that use ")
-        ]
-    assert facts["decided"] == table["verdict"].value_counts().to_dict()
+    wanted = table[table["selected"]].groupby("latent", sort=False)["task"].apply(set).to_dict()
+    for name in fit.latent_names:
+        assert {row["head"].text for row in rows if row["group"] == name} == wanted[name]
+    verdicts = {word: int(figure) for figure, word, _ in facts["tiles"][1:4]}
+    assert verdicts == {"absent": 0, **table["verdict"].value_counts().to_dict()}
     assert [row["name"] for row in facts["certificate"]["rows"]] == fit.latent_names
 
 
@@ -91,7 +91,7 @@ def test_what_it_says_of_trust(sequences):
     alone = replace(fit, agreement=sure.iloc[:1], gap=fit.gap[:1], best=0)
     assert gather(alone, idata, 0.2)["verdict"]["level"] == "unknown"
     score = gather(fit, fit.edge_posterior("gate_probability", num_draws=5), 0.0)
-    assert score["word"] == "score" and score["certificate"] is None and score["decided"] is None
+    assert score["word"] == "score" and score["certificate"] is None and len(score["tiles"]) == 2
     assert score["n_edges"] == 0 and score["verdict"]["title"] == "No edge stands out"
 
 
