@@ -151,7 +151,7 @@ def read_table(
     names = [str(name) for name in frame.columns]
     refuse_repeats(names, path)
     frame.columns = pd.Index(names)
-    if kind == ".h5ad" and beside:
+    if kind in (".h5ad", ".h5mu") and beside:
         frame = frame.join(_observations(path, beside))
     if index is not None:
         frame = frame.set_index(_match([index], names, "index")[0])
@@ -313,29 +313,38 @@ def _read_h5ad(path: Path) -> pd.DataFrame:
 def _read_h5mu(path: Path) -> pd.DataFrame:
     try:
         import h5py
-        import mudata
+        import mudata  # noqa: F401, which `_mudata` reads with
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "path: .h5mu needs mudata; fix: pip install 'pyro-sparse[single-cell]'"
         ) from error
     with h5py.File(path, "r") as file:
         check_hdf5(path, file)
-    with warnings.catch_warnings():  # of how later versions will bring tables of rows together
-        warnings.simplefilter("ignore", FutureWarning)
-        views = mudata.read_h5mu(path)
+    views = _mudata(path)
     for name, view in views.mod.items():
         if sp.issparse(view.X):
             check_sparse(view.X, f"path: X of view {name!r} in {str(path)!r}")
     shape = (views.n_obs, sum(view.n_vars for view in views.mod.values()))
     check_dense(shape, f"path: the views of {str(path)!r} together")
-    return join_views(dict(views.mod)).join(views.obs)
+    return join_views(dict(views.mod))
+
+
+def _mudata(path: Path, backed: bool = False) -> Any:
+    import mudata
+
+    with warnings.catch_warnings():  # of how later versions will bring tables of rows together
+        warnings.simplefilter("ignore", FutureWarning)
+        return mudata.read_h5mu(path, backed=backed)
 
 
 def _observations(path: Path, names: Sequence[str]) -> pd.DataFrame:
-    """What an AnnData says of its rows beside their cells."""
-    import anndata
+    """What an AnnData or a MuData says of its rows beside their cells."""
+    if path.suffix.lower() == ".h5mu":
+        obs = _mudata(path, backed=True).obs
+    else:
+        import anndata
 
-    obs = anndata.read_h5ad(path, backed="r").obs
+        obs = anndata.read_h5ad(path, backed="r").obs
     return obs[[_match([name], [str(c) for c in obs.columns], "covariates, groups")[0] for name in names]]
 
 
