@@ -56,7 +56,7 @@ def _of_columns(match: re.Match[str]) -> str:
 
 def _below_names(match: re.Match[str]) -> str:
     """Rows as people count them."""
-    return f"in row {int(match[1]) + 1} below the names"
+    return f"{'in ' * match[0].startswith('in')}row {int(match[1]) + 1} below the names"
 
 
 def _without_nan(match: re.Match[str]) -> str:
@@ -74,6 +74,7 @@ _MCMC = "inference/edges/mcmc"
 TABLE: tuple[Entry, ...] = (
     # where a message begins: the argument it is about
     Entry(r"^columns: (?=.* is no column of the file)", "--columns: ", "data/files.py"),
+    Entry(r"^(drop|index): (?=.* is no column of the file)", r"--\1: ", "data/files.py"),
     Entry(r"^columns, drop: ", "--columns, --drop: ", "data/files.py"),
     Entry(r"^columns: ", "TABLE: ", "data/files.py"),
     Entry(r"^path: ", "TABLE: ", "data/files.py"),
@@ -94,9 +95,9 @@ TABLE: tuple[Entry, ...] = (
         "likelihoods/families.py",
     ),
     Entry(
-        r"^n_factors: got (\d+) for n_features=(\d+); wanted 1 <= (\w+ <=? \w+) \(a factor must be shared by "
+        r"^n_factors: got (\d+) for n_features=(\d+); wanted 1 <= .* \(a factor must be shared by "
         r"features; lower n_factors\)",
-        r"--factors: got \1 for \2 columns; a factor must be shared by columns, so give fewer factors",
+        r"--factors: got \1 for \2 columns; a factor must be shared by columns, so give a smaller number",
         "models/base.py",
     ),
     Entry(r"^required: edge \((.*), (\d+)\)", _from_one, "models/sparse_decoder.py"),
@@ -104,6 +105,7 @@ TABLE: tuple[Entry, ...] = (
     Entry(r"^learn_scales: ", "--learn-scales: ", f"{_MCMC}/initialise.py"),
     Entry(r"^text: ", "--model: ", "models/lavaan.py"),
     Entry(r"^parts: ", "PARTS: ", "inference/training/parts.py"),
+    Entry(r"^checkpoint: (?=no file at)", "PARTS: ", "inference/training/checkpoint.py"),
     Entry(
         r"^checkpoint: (.*) belongs to another fit (\(.*\)); remove the file or give another path",
         r"--resume: \1 is of a fit with another table or other options \2; repeat those of the fit that was "
@@ -111,8 +113,11 @@ TABLE: tuple[Entry, ...] = (
         "inference/training/checkpoint.py",
     ),
     Entry(r"^edge_posterior took '(\w+)': ", r"edges are by \1: ", "inference/edges/__init__.py"),
+    Entry(r"^edge_posterior: time_budget=(\S+) is less", r"--edge-seconds \1 is less", f"{_MCMC}/running.py"),
     Entry(r"^edge_posterior: ", "edges: ", f"{_MCMC}/running.py"),
     # how files are read
+    Entry(r" text \('\S+' codec can't decode[^)]*\)", " text, so that some letters cannot be read",
+          "data/files.py"),
     Entry(r"drop=\[.*?\], on the command line (?=--drop)", "", "data/files.py"),
     Entry(r"index=\S+, (?=--index)", "", "data/files.py"),
     Entry(r"\bsep='([^']*)'", r'--sep "\1"', "data/text_files.py"),
@@ -127,7 +132,7 @@ TABLE: tuple[Entry, ...] = (
     # what a table looks like
     Entry(r"X\.replace\(([^,]+), float\('nan'\)\)", r"give --missing \1", "data/checks/kinds.py"),
     Entry(r"drop them \(X\.drop_duplicates\(\)\)", "take them out of the table", "data/checks/rows.py"),
-    Entry(r"set it to NaN", "leave it empty", "data/checks/rows.py"),
+    Entry(r"set it to NaN", "leave it empty (or all of its kind: --missing CODE)", "data/checks/rows.py"),
     Entry(r" \(groups=\)", " (--groups)", "data/checks/groups.py"),
     Entry(
         r"; a time series is for LatentTransition",
@@ -139,6 +144,7 @@ TABLE: tuple[Entry, ...] = (
     Entry(r"\bdrop them: (\[.*\])$", _of_columns, "data/columns.py"),
     Entry(r"in row (\d+), counted from 0", _below_names, "data/columns.py"),
     # likelihoods
+    Entry(r"(?<=\()row (\d+)(?=\); )", _below_names, "likelihoods/given_cells.py"),
     Entry(r"\{\.\.\., \"\*\": \"(\w+)\"\}", r'-l "*=\1"', "likelihoods/column_keys.py"),
     Entry(r"""(?:likelihood=)?\{(?:['"]?[^{}]*: ["']\w+["'])\}""", _of_mapping, "data/checks/kinds.py"),
     Entry(r'\blikelihood="(\w+)"', r"--likelihood \1", "data/checks/kinds.py"),
@@ -180,7 +186,6 @@ TABLE: tuple[Entry, ...] = (
         "inference/training/ranks.py",
     ),
     # what the chains of the edges say
-    Entry(r"time_budget=(\S+) is less", r"--edge-seconds \1 is less", f"{_MCMC}/running.py"),
     Entry(r"time_budget or max_rows shortens them", "--edge-seconds or --max-rows shortens them",
           f"{_MCMC}/running.py"),
     Entry(r"fewer sweeps or time_budget shorten them", "--edge-seconds shortens them",
@@ -209,8 +214,7 @@ TABLE: tuple[Entry, ...] = (
     Entry(r"give them more time, or a number of sweeps, for figures that do not depend on the machine",
           "give them more time (--edge-seconds)", f"{_MCMC}/sampler.py"),
     Entry(r"\bby more time or more sweeps", "by more time (--edge-seconds)", f"{_MCMC}/diagnostics.py"),
-    Entry(r"\b(run (?:them longer|more))$", r"\1 (--edge-seconds)", f"{_MCMC}/diagnostics.py"),
-    Entry(r"\b(run (?:them longer|more))(?=\.$)", r"\1 (--edge-seconds)", "graphs/chain_verdict.py"),
+    Entry(r"\b(run (?:them longer|more))(?=\.?$)", r"\1 (--edge-seconds)", f"{_MCMC}/diagnostics.py"),
     Entry(
         r"read the column `unresolved` of the summary",
         "they have a ? in the table above, and `unresolved` in edges.csv",

@@ -606,7 +606,7 @@ def main() -> NoReturn:
         if isinstance(error, MemoryError):
             text = f"not enough memory ({text or 'no more is said'}); give fewer rows, columns or factors"
         say(f"pyro-sparse: {in_options(text) or type(error).__name__}")
-        say("(PYRO_SPARSE_TRACEBACK=1 shows where this was found; --help shows an example)")
+        say("(--help after a command shows its options and an example)")
         sys.exit(BAD_INPUT)
     sys.exit(0)
 

@@ -246,7 +246,7 @@ def _check_likelihood(name: str) -> None:
 
     known = [*FAMILIES, "auto"]
     if name not in known:
-        close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=3, cutoff=0.5)
+        close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=2, cutoff=0.7)
         meant = f"did you mean {' or '.join(close)}? " if close else ""
         raise ValueError(f"--likelihood: {name!r} is none; {meant}There are {', '.join(known)}")
 
@@ -556,8 +556,11 @@ def finish(
             done, wanted = idata.attrs["sweeps"], idata.attrs["sweeps_wanted"]
             say(f"time ended the edges' chains after {done} of {wanted} sweeps; --edge-seconds gives more")
         say(f"fitted in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
-    for warning in beside_verdict(result, idata):
+    beside = beside_verdict(result, idata)
+    for warning in beside:
         say(f"warning: {in_options(warning)}")
+    if beside and not as_json:
+        say('pyro-sparse explain "words of a warning" says what it means and what to do')
     if unwritten:
         say(f"pyro-sparse: {unwritten}")
         raise typer.Exit(BAD_INPUT)
