@@ -280,8 +280,9 @@ def refuse_results(out: Path, force: bool, resume: bool) -> None:
         )
     if there and resume and not begun:
         raise ValueError(
-            f"--resume: the fit in {str(out)!r} was not interrupted, so nothing is left to do; fit anew with "
-            "--force, or give another folder"
+            f"--resume: {str(out)!r} holds results and nothing to go on from: the fit has ended, or was "
+            f"stopped "
+            "at once; fit anew with --force, or give another folder"
         )
     if there and not begun:
         raise ValueError(
