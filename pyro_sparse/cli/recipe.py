@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import filelock
 import typer
 
-from ..data.design import ROLES
 from .advice import in_options
 from .edges_asked import read_edges
 from .printing import jsonable, print_edges, print_json, say
@@ -165,6 +164,8 @@ class Recipe:
     def call(self, frame: pd.DataFrame) -> tuple[SparseDecoder, dict[str, Any]]:
         """The model, and what else `pyro_sparse.fit` is to be given beside `features`."""
         import pyro_sparse as ps
+
+        from ..data.design import ROLES
 
         n_features = self.features(frame).shape[1] - len(self.taken)
         if n_features < 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -202,3 +203,9 @@ def test_a_model_is_a_text_or_a_file(tmp_path):
 def test_help_says_what_exit_codes_mean(run, command):
     done = run(command, *(["--help"] if command == "fit" else []))
     assert "130 interrupted" in " ".join(done.out.split())
+
+
+def test_help_does_not_wait_for_torch():
+    script = "import sys, pyro_sparse.cli.commands; print('torch' in sys.modules, 'pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
