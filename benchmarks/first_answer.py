@@ -59,7 +59,11 @@ def run(table: str, seed: int, path: str | None) -> Row:
         return {"answer_cpu_s": process([IMPORT])[0]}
     seconds, printed = process([ANSWER, table, str(path), str(FACTORS[table]), str(seed)])
     answer = json.loads(printed.splitlines()[-1])
-    return {"answer_cpu_s": seconds, **counts(answer["edges"], scales_of(table, path)), "doubts": answer["doubts"]}
+    return {
+        "answer_cpu_s": seconds,
+        **counts(answer["edges"], scales_of(table, path)),
+        "doubts": answer["doubts"],
+    }
 
 
 def process(arguments: list[str]) -> tuple[float, str]:

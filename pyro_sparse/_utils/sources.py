@@ -115,7 +115,7 @@ def reading(path: Path, kind: str, argument: str = "path") -> Iterator[None]:
         ) from error
     except Exception as error:
         text = str(error)
-        named = (f"{argument}:", "X:", "columns:", "layer:")
+        named = (f"{argument}:", "X:", "columns:", "layer:", "sep:", "sheet:")
         if isinstance(error, ValueError | TypeError | FileNotFoundError) and text.startswith(named):
             raise
         complaint = f"{type(error).__name__}: {text.splitlines()[0][:200]}" if text else type(error).__name__
@@ -222,7 +222,7 @@ def check_sparse(matrix: scipy.sparse.spmatrix | scipy.sparse.sparray, name: str
         ) from error
 
 
-def check_text(path: Path) -> None:
+def check_text(path: Path, encoding: str | None = None) -> None:
     """Complain of text that holds NUL bytes, unpacks to too much, or is compressed and damaged.
 
     NUL bytes end a number in C, so that a reader makes 1 of "1\\x0023" without a word.
@@ -231,21 +231,34 @@ def check_text(path: Path) -> None:
     ----------
     path : Path
         Of text, maybe compressed.
+    encoding : str, optional
+        Default UTF-8 or one of its kin. In UTF-16 and UTF-32 every other byte may be NUL; there it is the
+        character that is looked for.
     """
     size, line = 0, 1
+    wide = encoding is not None and "\0".encode(encoding)[-2:] == b"\0\0"
     with get_handle(path, "rb", compression="infer", is_text=False) as opened:
         while chunk := opened.handle.read(_CHUNK):
-            if size == 0 and chunk.startswith((b"\xff\xfe", b"\xfe\xff")):
+            if size == 0 and encoding is None and chunk.startswith((b"\xff\xfe", b"\xfe\xff")):
                 return  # UTF-16, of which the reader says so
-            at = chunk.find(b"\0")
+            at = -1 if wide else chunk.find(b"\0")
             if at >= 0:
                 line += chunk.count(b"\n", 0, at)
                 raise ValueError(
                     f"path: {path.name!r} has a NUL byte in line {line}, so that it is damaged or no UTF-8 "
-                    "text; write it again ('CSV UTF-8' in a spreadsheet)"
+                    "text; write it again ('CSV UTF-8' in a spreadsheet), or say encoding='utf-16-le' if it "
+                    "is that"
                 )
             size, line = size + len(chunk), line + chunk.count(b"\n")
             check_expanded(path, size)
+    if wide:
+        with get_handle(path, "r", compression="infer", encoding=encoding) as opened:
+            while text := opened.handle.read(_CHUNK):
+                if "\0" in text:
+                    raise ValueError(
+                        f"path: {path.name!r} has a NUL character, so that it is damaged or no {encoding} "
+                        "text; write it again ('CSV UTF-8' in a spreadsheet)"
+                    )
 
 
 def _gigabytes(size: float) -> str:

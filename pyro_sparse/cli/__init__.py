@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
-from .commands import main
+from typing import NoReturn
 
 __all__ = ["main"]
+
+
+def main() -> NoReturn:
+    """Run the command line and exit; Ctrl-C while it starts is no error to be traced."""
+    try:
+        from .commands import main as run
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    run()

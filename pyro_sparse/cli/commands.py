@@ -17,6 +17,7 @@ import re
 import shlex
 import sys
 import time
+import warnings
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -25,9 +26,32 @@ try:
     import typer
 
     from .._utils.paths import file_to_write
-    from .printing import jsonable, print_doctor, print_edges, print_json, records, say
+    from .advice import in_options
+    from .edges_asked import model_text
+    from .explain import explained
+    from .options import (
+        EXIT_CODES,
+        Anchors,
+        Decimal,
+        Encoding,
+        Explore,
+        Forbidden,
+        Force,
+        LearnScales,
+        MaxRows,
+        Missing,
+        ModelText,
+        Required,
+        Resume,
+        Sep,
+        Sheet,
+        Thousands,
+        reading_of,
+    )
+    from .printing import jsonable, print_doctor, print_edges, print_explanations, print_json, records, say
     from .recipe import (
         BAD_INPUT,
+        CHECKPOINT,
         INTERRUPTED,
         NOTHING_FOUND,
         Recipe,
@@ -35,6 +59,9 @@ try:
         folder,
         likelihood_of,
         rate_of,
+        refuse_results,
+        resumable,
+        shown_in_options,
         together,
         train,
         train_restart,
@@ -46,7 +73,7 @@ __all__ = ["BAD_INPUT", "INTERRUPTED", "NOTHING_FOUND", "app", "main"]
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
+    epilog=EXIT_CODES,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="Which feature depends on which latent factor, and how sure you may be.\n\n"
@@ -132,17 +159,28 @@ Factors = Annotated[
 ]
 
 
-@app.command()
+@app.command(epilog=EXIT_CODES)
 def fit(
     table: Annotated[
-        Path, typer.Argument(help=".csv, .tsv, .parquet, .h5ad or .npz; empty cells are missing.")
+        Path,
+        typer.Argument(
+            help=".csv, .tsv, .txt, .xlsx, .sav, .dta, .parquet, .h5ad, .h5mu or .npz; a row for each "
+            "sample, a "
+            "column for each feature; empty cells are missing."
+        ),
     ],
-    factors: Factors = 5,
+    factors: Annotated[
+        int | None,
+        typer.Option(
+            "--factors", "-k", help="Most factors there may be; surplus ones end empty. By default 5."
+        ),
+    ] = None,
     likelihood: Annotated[
         list[str] | None,
         typer.Option(
             "--likelihood",
             "-l",
+            metavar="NAME",
             help="normal (measurements, the default), student_t (with outliers), bernoulli (0/1), "
             "ordinal (levels), beta (shares between 0 and 1), poisson, negative_binomial or "
             "zero_inflated_negative_binomial (counts), multinomial (counts that share a total), "
@@ -162,32 +200,53 @@ def fit(
     exposure: Annotated[
         str | None,
         typer.Option(
-            help="Column with each row's exposure (time, area, depth), to which its counts are in proportion."
+            metavar="COLUMN",
+            help="Column with each row's exposure (time, area, depth), to which its counts are in "
+            "proportion.",
         ),
     ] = None,
     covariates: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="COLUMNS",
             help="Columns with numbers or categories (age, sex) whose effects on the features are none of "
-            "the factors', separated by commas."
+            "the factors', separated by commas.",
         ),
     ] = None,
     groups: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="COLUMNS",
             help="Columns that say which rows belong together (batch, school, person): factors are those "
-            "within groups."
+            "within groups.",
         ),
     ] = None,
     decoder: Annotated[
-        Decoder, typer.Option(help="Curved (mlp) or straight (linear) dependence.")
-    ] = Decoder.mlp,
+        Decoder | None,
+        typer.Option(help="Curved (mlp) or straight (linear) dependence. By default mlp."),
+    ] = None,
     columns: Annotated[
         list[str] | None,
-        typer.Option(help='Columns to use: names or patterns, separated by commas ("quoted" as in CSV).'),
+        typer.Option(
+            metavar="COLUMNS",
+            help='Columns to use: names or patterns, separated by commas ("quoted" as in CSV).',
+        ),
     ] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out, as in --columns.")] = None,
-    index: Annotated[str | None, typer.Option(help="Column with row names.")] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMNS", help="Columns to leave out, as in --columns.")
+    ] = None,
+    index: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with row names.")] = None,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    thousands: Thousands = None,
+    encoding: Encoding = None,
+    missing: Missing = None,
+    sheet: Sheet = None,
+    anchors: Anchors = None,
+    required: Required = None,
+    forbidden: Forbidden = None,
+    model: ModelText = None,
+    explore: Explore = False,
     restarts: Restarts = 8,
     steps: Steps = None,
     seed: Seed = 0,
@@ -195,6 +254,8 @@ def fit(
     edges: Edges = EdgeMethod.auto,
     edge: Meaning = EdgeMeaning.prior,
     edge_seconds: EdgeSeconds = 120.0,
+    learn_scales: LearnScales = False,
+    max_rows: MaxRows = None,
     threads: Threads = 1,
     device: Annotated[
         str, typer.Option(help="Where to compute; `pyro-sparse doctor` lists what there is.")
@@ -209,17 +270,21 @@ def fit(
         ),
     ] = None,
     out: Out = Path("fit"),
+    resume: Resume = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Fit a sparse factor model to a table.
 
     Writes to --out: [bold]report.html[/bold] (open this), [bold]edges.csv[/bold] (one row per feature and
     factor), [bold]factors.csv[/bold] (one row per sample), [bold]idata.nc[/bold] (for ArviZ) and
-    [bold]model.pt[/bold] (the checkpoint, for ps.load).
+    [bold]model.pt[/bold] (the fit, for `pyro-sparse report`, and for Python).
 
     Examples:
 
       pyro-sparse fit answers.csv --factors 5 --drop "gender,education,age" --index rownames
+
+      pyro-sparse fit answers.xlsx --sheet "wave 2" --missing 999 --anchors "factor 1=q1,q2"
 
       pyro-sparse fit cells.h5ad -k 20 -l negative_binomial --out cells
 
@@ -229,22 +294,37 @@ def fit(
     """
     from ..inference.training.ranks import first_rank
 
+    known = {"anchors": anchors, "required": required, "forbidden": forbidden}
+    _check_model(model, explore, {"factors": factors, "columns": columns, "drop": drop, **known})
     recipe = Recipe(
-        str(table), factors, likelihood_of(likelihood), str(decoder), _split(columns), _split(drop), index,
+        str(table), 5 if factors is None else factors, likelihood_of(likelihood),
+        str(decoder or (Decoder.mlp if model is None else Decoder.linear)),
+        _split(columns), _split(drop), index,
         restarts, steps, seed, device, depth, {} if exposure is None else {"exposure": exposure},
         _split(covariates), _split(groups),
+        reading_of(sep, decimal, thousands, encoding, missing, sheet),
+        {name: lines for name, lines in known.items() if lines},
+        None if model is None else model_text(model), explore,
     )  # fmt: skip
-    recipe.check_edge(str(edge))
+    recipe.check_edge(str(edge), learn_scales)
+    if resume and (restart_index is not None or n_jobs != 1):
+        other = "--n-jobs" if restart_index is None else "--restart-index"
+        raise ValueError(f"--resume: nothing is written before the end with {other}; leave one of them out")
+    if restart_index is None:
+        refuse_results(out, force, resume)
     frame = recipe.frame()
+    checkpoint = out / CHECKPOINT if restart_index is None and n_jobs == 1 else None
     # torchrun's processes share the folder, and their group is not there yet: only the first one locks it
     with folder(out, alone=restart_index is None and os.environ.get("RANK", "0") == "0"):
         if restart_index is None:
-            result, seconds = train(recipe, frame, threads, as_json, n_jobs)
-            if first_rank():
-                finish(
-                    result, recipe.features(frame), out, fdr, seconds, as_json, str(edges), edge_seconds,
-                    recipe.of_rows(frame), str(edge),
-                )  # fmt: skip
+            first = os.environ.get("RANK", "0") == "0"
+            with resumable(out, checkpoint, begin_anew=force and first):
+                result, seconds = train(recipe, frame, threads, as_json, n_jobs, checkpoint)
+                if first_rank():
+                    finish(
+                        result, recipe.features(frame), out, fdr, seconds, as_json, str(edges), edge_seconds,
+                        recipe.of_rows(frame), str(edge), learn_scales, max_rows,
+                    )  # fmt: skip
             return
         path, seconds = train_restart(recipe, frame, threads, as_json, restart_index, out)
     if as_json:
@@ -266,8 +346,11 @@ def merge(
     edges: Edges = EdgeMethod.auto,
     edge: Meaning = EdgeMeaning.prior,
     edge_seconds: EdgeSeconds = 120.0,
+    learn_scales: LearnScales = False,
+    max_rows: MaxRows = None,
     threads: Threads = 1,
     out: Out = Path("fit"),
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Put restarts together that `fit --restart-index` trained one by one, as the jobs of a job array do.
@@ -281,14 +364,16 @@ def merge(
     """
     begun = time.perf_counter()
     recipe = Recipe.of_parts(parts, table)
-    recipe.check_edge(str(edge))
+    recipe.check_edge(str(edge), learn_scales)
+    if not any(out.glob("restart-*.pt")):  # beside its parts a fit may be put together again
+        refuse_results(out, force, resume=False)
     frame = recipe.frame()
     with folder(out):
         result = together(recipe, frame, parts, threads)
         seconds = time.perf_counter() - begun
         finish(
             result, recipe.features(frame), out, fdr, seconds, as_json, str(edges), edge_seconds,
-            recipe.of_rows(frame), str(edge),
+            recipe.of_rows(frame), str(edge), learn_scales, max_rows,
         )  # fmt: skip
 
 
@@ -348,7 +433,7 @@ def summary(
     if salient_only:
         idata = ps.salient_edges(idata, salient)
     edges = ps.summary(idata, fdr=rate, selected_only=not all_edges, salient=salient)
-    verdict = verdict_of(idata)
+    verdict = [in_options(sentence) for sentence in verdict_of(idata)]
     if as_json:
         about = {"verdict": verdict, "unresolved": int(edges["unresolved"].sum())}
         print_json({"fdr": rate, **jsonable(edges.attrs), **about, "edges": records(edges)})
@@ -395,11 +480,11 @@ def simulate(
     generator: Annotated[Generator, typer.Option(help="What to simulate.")] = Generator.sim1,
     rows: Annotated[int, typer.Option(min=2, help="Rows of the table.")] = 1000,
     rho: Annotated[
-        float | None, typer.Option(help="Correlation of the factors (sim1, anchored60).  [default: 0]")
+        float | None, typer.Option(help="Correlation of the factors (sim1, anchored60); by default 0.")
     ] = None,
     noise: Annotated[
         float | None,
-        typer.Option(help="Standard deviation of the noise (sim1, anchored60).  [default: 0.5]"),
+        typer.Option(help="Standard deviation of the noise (sim1, anchored60); by default 0.5."),
     ] = None,
     seed: Seed = 0,
     out: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.")] = Path("simulated.csv"),
@@ -483,8 +568,32 @@ def doctor(as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
+@app.command()
+def explain(
+    warning: Annotated[
+        list[str],
+        typer.Argument(
+            help="The text of a warning or of the verdict, or a distinctive part of it.", metavar="WARNING"
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Say what a warning means, what it touches, and what to do about it.
+
+    Example:
+
+      pyro-sparse explain "no other restart found factor 2"
+    """
+    found = explained(" ".join(warning))
+    if as_json:
+        print_json({"explanations": [entry._asdict() for entry in found]})
+        return
+    print_explanations(found)
+
+
 def main() -> NoReturn:
     """Run the command line and exit; a complaint about input becomes a message and exit code 2."""
+    warnings.showwarning = shown_in_options
     try:
         try:
             app()
@@ -496,8 +605,8 @@ def main() -> NoReturn:
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
         if isinstance(error, MemoryError):
             text = f"not enough memory ({text or 'no more is said'}); give fewer rows, columns or factors"
-        say(f"pyro-sparse: {text or type(error).__name__}")
-        say("(PYRO_SPARSE_TRACEBACK=1 shows where this was found; --help shows an example)")
+        say(f"pyro-sparse: {in_options(text) or type(error).__name__}")
+        say("(--help after a command shows its options and an example)")
         sys.exit(BAD_INPUT)
     sys.exit(0)
 
@@ -515,6 +624,16 @@ def _split(values: list[str] | None) -> list[str] | None:
     """Options may be repeated, and each may hold several names separated by commas, as a line of CSV."""
     names = [name.strip() for line in csv.reader(values or [], skipinitialspace=True) for name in line]
     return [name for name in names if name] if values else None
+
+
+def _check_model(model: str | None, explore: bool, others: dict[str, object]) -> None:
+    """Complain of options that say what `--model` says."""
+    if model is None:
+        if explore:
+            raise ValueError("--explore: is of what --model expects, and there is none; leave it out")
+        return
+    if said := [f"--{name}" for name, value in others.items() if value is not None]:
+        raise ValueError(f"{said[0]}: --model says that; leave one of them out")
 
 
 def _inside(folder: Path, name: str) -> Path:

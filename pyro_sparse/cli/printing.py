@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-__all__ = ["jsonable", "print_doctor", "print_edges", "print_json", "records", "say"]
+    from .explain import Explanation
+
+__all__ = ["jsonable", "print_doctor", "print_edges", "print_explanations", "print_json", "records", "say"]
 
 _FEATURE = 8  # letters of a name at least, however narrow the terminal is
 
@@ -153,6 +155,26 @@ def _natural(column: pd.Series) -> pd.Series:
     if column.name != "factor":
         return column
     return column.map(lambda name: re.sub(r"\d+", lambda digits: digits[0].zfill(6), str(name)))
+
+
+def print_explanations(found: Sequence[Explanation]) -> None:
+    """What warnings mean, for people.
+
+    Parameters
+    ----------
+    found : sequence of Explanation
+    """
+    console = Console()
+    for number, entry in enumerate(found):
+        if number:
+            console.print()
+        console.print(Text(entry.title, style="bold"))
+        for head, text in (
+            ("It means", entry.means),
+            ("It touches", entry.touches),
+            ("What to do", entry.do),
+        ):
+            console.print(Text(f"{head}: ", style="bold").append(text, style="not bold"), highlight=False)
 
 
 def print_doctor(facts: dict[str, Any]) -> None:

@@ -6,13 +6,14 @@ so that `merge` needs the parts only.
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import json
 import os
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -21,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import filelock
 import typer
 
+from .advice import in_options
+from .edges_asked import read_edges
 from .printing import jsonable, print_edges, print_json, say
 
 if TYPE_CHECKING:
@@ -35,11 +38,15 @@ __all__ = [
     "BAD_INPUT",
     "INTERRUPTED",
     "NOTHING_FOUND",
+    "CHECKPOINT",
     "Recipe",
     "finish",
     "folder",
     "likelihood_of",
     "rate_of",
+    "refuse_results",
+    "resumable",
+    "shown_in_options",
     "together",
     "train",
     "train_restart",
@@ -47,8 +54,8 @@ __all__ = [
 
 # Exit codes: 2 as Typer's own where an option is wrong, 130 as a shell's for Ctrl-C (128 + SIGINT).
 NOTHING_FOUND, BAD_INPUT, INTERRUPTED = 3, 2, 130
+CHECKPOINT = "checkpoint.pt"  # in --out while a fit is trained, for --resume
 _FILES = ("model.pt", "edges.csv", "factors.csv", "report.html", "idata.nc")  # what `finish` writes
-_SHORT = "edge_posterior: time_budget="  # how a warning begins that it is too short
 _RATE = "fit_fdr"  # attribute that says at which rate edges of a fit are kept where none is asked for
 
 
@@ -71,6 +78,10 @@ class Recipe:
     per_row: dict[str, str] = field(default_factory=dict)  # columns that are no features, by what they are
     covariates: list[str] | None = None
     groups: list[str] | None = None
+    reading: dict[str, Any] = field(default_factory=dict)  # arguments of `data.files.read_table`
+    edges: dict[str, list[str]] = field(default_factory=dict)  # "anchors", "required", "forbidden"
+    measured: str | None = None  # as lavaan writes it
+    explore: bool = False
 
     @classmethod
     def of_parts(cls, paths: list[Path], table: Path | None = None) -> Recipe:
@@ -83,7 +94,7 @@ class Recipe:
             if not recipes[-1]:
                 raise ValueError(
                     f"PARTS: {str(path)!r} was written by the library and does not say of which table; "
-                    "put it together with pyro_sparse.merge"
+                    "put it together there, from Python"
                 )
             # one fit may have been trained on machines that see the table under several paths
             here, first = ({**recipe, "table": ""} for recipe in (recipes[-1], recipes[0]))
@@ -100,9 +111,23 @@ class Recipe:
         """The table, what is no feature among its columns."""
         from ..data.files import read_table
 
-        columns = None if self.columns is None else [*self.columns, *self.per_row.values()]
+        wanted = self.columns
+        if self.measured is not None:
+            from ..models import read_lavaan
+
+            wanted = read_lavaan(self.measured).items
+        columns = None if wanted is None else [*wanted, *self.per_row.values()]
         beside = list(dict.fromkeys(self.taken))
-        frame = read_table(self.table, columns=columns, drop=self.drop, index=self.index, beside=beside)
+        with warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always", UserWarning)
+            frame = read_table(
+                self.table, columns=columns, drop=self.drop, index=self.index, beside=beside, **self.reading
+            )
+        for note in notes:
+            say(in_options(str(note.message)).removeprefix("TABLE: "))
+        if self.measured is not None:  # as the model has them
+            items = list(wanted or [])
+            frame = frame[[*items, *(name for name in frame.columns if name not in set(items))]]
         for name, column in self.per_row.items():
             if column not in frame.columns:
                 raise ValueError(
@@ -117,8 +142,10 @@ class Recipe:
         """Columns that the fit takes out of the table: covariates and groups."""
         return [*(self.covariates or []), *(self.groups or [])]
 
-    def check_edge(self, edge: str) -> None:
+    def check_edge(self, edge: str, learn_scales: bool = False) -> None:
         """Complain of what an edge is to mean, where it cannot be asked, before anything is trained."""
+        if edge == "practical" and learn_scales:
+            raise ValueError("--learn-scales: learns what an edge is, and --edge practical says it; take one")
         if edge == "practical" and (self.decoder, self.likelihood) != ("linear", "normal"):
             raise ValueError(
                 f"--edge: practical is of standardised loadings, and this is --decoder {self.decoder} with "
@@ -142,17 +169,33 @@ class Recipe:
         n_features = self.features(frame).shape[1] - len(self.taken)
         if n_features < 2:
             raise ValueError(f"TABLE: has {n_features} column(s); want at least 2 that may share a factor")
-        model = ps.models.SparseDecoder(
-            n_features=n_features,
-            n_factors=self.factors,
-            likelihood=self.likelihood if self.depth is None else self._of_depth(self.depth),
-            decoder=self.decoder,
-        )
+        likelihood = self.likelihood if self.depth is None else self._of_depth(self.depth)
+        if self.measured is None:
+            model = ps.models.SparseDecoder(
+                n_features=n_features, n_factors=self.factors, likelihood=likelihood, decoder=self.decoder,
+                **self._known_edges(frame),
+            )  # fmt: skip
+        else:
+            model = ps.models.from_lavaan(
+                self.measured, explore=self.explore, likelihood=likelihood, decoder=self.decoder
+            )
         settings: dict[str, Any] = {"restarts": self.restarts, "seed": self.seed, "device": self.device}
         settings |= {name: values for name in ROLES if (values := getattr(self, name))}
         if self.steps is not None:
             settings["steps"] = self.steps
         return model, {**settings, **self.of_rows(frame)}
+
+    def _known_edges(self, frame: pd.DataFrame) -> dict[str, Any]:
+        """What is said of single edges, as `SparseDecoder` takes it."""
+        columns = [str(name) for name in self.features(frame).columns if name not in set(self.taken)]
+        found = {
+            name: read_edges(f"--{name}", lines, columns, self.factors) for name, lines in self.edges.items()
+        }
+        anchors = dict(found.pop("anchors", []))
+        lines = self.edges.get("anchors", [])
+        if len(anchors) < len(read_edges("--anchors", lines, columns, self.factors)):
+            raise ValueError("--anchors: a column is an anchor of one factor only, and one is given twice")
+        return {"anchors": anchors, **found}
 
     def _of_depth(self, taken: bool) -> Likelihood:
         from ..likelihoods import NegativeBinomial, Poisson
@@ -181,6 +224,8 @@ def likelihood_of(options: list[str] | None) -> str | dict[str, str]:
     """
     if not options:
         return "normal"
+    for option in options:
+        _check_likelihood(option.rpartition("=")[2])
     if len(options) == 1 and "=" not in options[0]:
         return options[0]
     plain = [option for option in options if "=" not in option]
@@ -194,6 +239,56 @@ def likelihood_of(options: list[str] | None) -> str | dict[str, str]:
     if again := next((name for name in columns if columns.count(name) > 1), None):
         raise ValueError(f"--likelihood: {again!r} is given {columns.count(again)} times; leave one of them")
     return {name: kind for name, _, kind in pairs}
+
+
+def _check_likelihood(name: str) -> None:
+    from ..likelihoods.families import FAMILIES
+
+    known = [*FAMILIES, "auto"]
+    if name not in known:
+        close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=2, cutoff=0.7)
+        meant = f"did you mean {' or '.join(close)}? " if close else ""
+        raise ValueError(f"--likelihood: {name!r} is none; {meant}There are {', '.join(known)}")
+
+
+def refuse_results(out: Path, force: bool, resume: bool) -> None:
+    """Complain of results of an earlier fit that a new one would overwrite, or of nothing to go on with.
+
+    Parameters
+    ----------
+    out : Path
+    force : bool
+        Overwrite; a fit that was interrupted is then begun anew.
+    resume : bool
+        Go on with a fit that was interrupted.
+
+    Raises
+    ------
+    ValueError
+        There are some, and nobody said that they may go.
+    """
+    if force and resume:
+        raise ValueError("--resume: goes on with a fit, and --force begins it anew; leave one of them out")
+    there = [name for name in _FILES if (out / name).is_file()]
+    begun = (out / CHECKPOINT).is_file()
+    if force:
+        return
+    if begun and not resume:
+        raise ValueError(
+            f"--out: {str(out)!r} holds a fit that was interrupted; go on with it (--resume), begin anew "
+            "(--force), or give another folder"
+        )
+    if there and resume and not begun:
+        raise ValueError(
+            f"--resume: {str(out)!r} holds results and nothing to go on from: the fit has ended, or was "
+            f"stopped "
+            "at once; fit anew with --force, or give another folder"
+        )
+    if there and not begun:
+        raise ValueError(
+            f"--out: {str(out)!r} holds the results of an earlier fit ({', '.join(there)}); overwrite them "
+            "(--force), or give another folder"
+        )
 
 
 @contextmanager
@@ -277,16 +372,60 @@ def _absent_for_report() -> list[str]:
     return [name for name in ("matplotlib", "jinja2") if importlib.util.find_spec(name) is None]
 
 
+@contextmanager
+def resumable(out: Path, checkpoint: Path | None, begin_anew: bool) -> Iterator[None]:
+    """Keep the checkpoint of what is done inside if it is interrupted, and say how to go on; else remove it.
+
+    Parameters
+    ----------
+    out : Path
+    checkpoint : Path or None
+        None: nothing is written before the end.
+    begin_anew : bool
+        Remove one that is there.
+    """
+    if checkpoint is None:
+        yield
+        return
+    if begin_anew:
+        checkpoint.unlink(missing_ok=True)
+    go_on = f"the same command with --resume goes on with the fit in {str(out)!r}"
+    try:
+        yield
+    except typer.Exit as end:
+        if end.exit_code == INTERRUPTED and checkpoint.is_file():
+            say(go_on)
+        else:
+            checkpoint.unlink(missing_ok=True)
+        raise
+    except KeyboardInterrupt:
+        say(
+            f"interrupted; {go_on}"
+            if checkpoint.is_file()
+            else "interrupted before there was anything to keep"
+        )
+        raise typer.Exit(INTERRUPTED) from None
+    checkpoint.unlink(missing_ok=True)
+
+
 def train(
-    recipe: Recipe, frame: pd.DataFrame, threads: int, quiet: bool, n_jobs: int = 1
+    recipe: Recipe,
+    frame: pd.DataFrame,
+    threads: int,
+    quiet: bool,
+    n_jobs: int = 1,
+    checkpoint: Path | None = None,
 ) -> tuple[Fit, float]:
-    """The fit, and the seconds it took."""
+    """The fit, and the seconds it took; from a checkpoint where there is one."""
     import pyro_sparse as ps
 
     model, settings = _begin(recipe, frame, threads, quiet)
     begun = time.perf_counter()
     with _left_to_finish():
-        result = ps.fit(model, recipe.features(frame), n_jobs=n_jobs, progress=not quiet, **settings)
+        result = ps.fit(
+            model, recipe.features(frame), n_jobs=n_jobs, progress=not quiet, checkpoint=checkpoint,
+            **settings,
+        )  # fmt: skip
     return result, time.perf_counter() - begun
 
 
@@ -347,6 +486,8 @@ def finish(
     edge_seconds: float,
     per_row: Mapping[str, pd.Series] | None = None,
     edge: str = "prior",
+    learn_scales: bool = False,
+    max_rows: int | None = None,
 ) -> None:
     """Write everything the fit gives into `out`, say so, and exit with what the fit deserves.
 
@@ -367,7 +508,10 @@ def finish(
     training_cut = bool(cut_short(result))
     if training_cut and method != "score":
         say("interrupted; edge probabilities of the fit so far come now (Ctrl-C again: its scores instead)")
-    idata, chains_cut = _edges(result, {"X": frame, **of_rows}, method, edge_seconds, as_json, edge)
+    asked: dict[str, Any] = {"edge": edge} if edge != "prior" else {}
+    asked |= {"learn_scales": True} if learn_scales else {}
+    asked |= {} if max_rows is None else {"max_rows": max_rows}
+    idata, chains_cut = _edges(result, {"X": frame, **of_rows}, method, edge_seconds, as_json, asked)
     interrupted = training_cut or chains_cut
     idata.attrs[_RATE] = fdr
     edges = ps.summary(idata, fdr=fdr)
@@ -382,8 +526,8 @@ def finish(
     try:  # last: what it does costs neither table nor report
         files["idata"] = to_netcdf(idata, out / "idata.nc")
     except (ImportError, OSError, ValueError, TypeError) as error:
-        unwritten = f"idata.nc could not be written ({error}); all else was, and ps.load reads model.pt"
-    kept, verdict = edges[edges["selected"]], verdict_of(idata)
+        unwritten = f"idata.nc could not be written ({error}); all else was"
+    kept, verdict = edges[edges["selected"]], [in_options(sentence) for sentence in verdict_of(idata)]
     if as_json:
         print_json(
             {
@@ -401,7 +545,7 @@ def finish(
                 "heldout_elbo": jsonable(result.heldout_elbo),
                 "seconds": round(seconds, 2),
                 "verdict": verdict,
-                "warnings": list(result.warnings),
+                "warnings": [in_options(warning) for warning in result.warnings],
                 "interrupted": interrupted,
                 "unwritten": unwritten,
                 "files": {name: str(path) for name, path in files.items()},
@@ -413,8 +557,11 @@ def finish(
             done, wanted = idata.attrs["sweeps"], idata.attrs["sweeps_wanted"]
             say(f"time ended the edges' chains after {done} of {wanted} sweeps; --edge-seconds gives more")
         say(f"fitted in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
-    for warning in beside_verdict(result, idata):
-        say(f"warning: {warning}")
+    beside = beside_verdict(result, idata)
+    for warning in beside:
+        say(f"warning: {in_options(warning)}")
+    if beside and not as_json:
+        say('pyro-sparse explain "words of a warning" says what it means and what to do')
     if unwritten:
         say(f"pyro-sparse: {unwritten}")
         raise typer.Exit(BAD_INPUT)
@@ -429,35 +576,29 @@ def rate_of(idata: ArvizData, asked: float | None) -> float:
     return float(idata.attrs.get(_RATE, 0.1)) if asked is None else asked
 
 
-def _shown(otherwise: Callable[..., None]) -> Callable[..., None]:
-    """How to show a warning: of the time that chains have in the words of the command line."""
+def shown_in_options(message: Warning | str, *_: object, **__: object) -> None:
+    """How a command shows a warning: the sentence, in words of the command line.
 
-    def show(message: Warning | str, *about: object) -> None:
-        text = str(message)
-        if text.startswith(_SHORT):
-            say(f"warning: --edge-seconds {text.removeprefix(_SHORT)}")
-        else:
-            otherwise(message, *about)
-
-    return show
+    Parameters
+    ----------
+    message : Warning or str
+    """
+    say(f"warning: {in_options(str(message))}")
 
 
 def _edges(
-    result: Fit, rows: dict[str, Any], method: str, edge_seconds: float, quiet: bool, edge: str
+    result: Fit, rows: dict[str, Any], method: str, edge_seconds: float, quiet: bool, asked: dict[str, Any]
 ) -> tuple[ArvizData, bool]:
     """Edges as an ArviZ object, and whether Ctrl-C cut their chains short: then scores, or fewer sweeps."""
     budget: dict[str, Any] = {}
     if method == "score":
         rows = {"X": rows["X"]}
     else:
-        budget = {"time_budget": edge_seconds, "progress": not quiet}
-        if edge != "prior":
-            budget["edge"] = edge
+        budget = {"time_budget": edge_seconds, "progress": not quiet, **asked}
     try:
         with warnings.catch_warnings():  # the budget has a default, so that many did not ask for one
             warnings.filterwarnings("ignore", ".*; of no use to .*: .*time_budget$", RuntimeWarning)
-            warnings.filterwarnings("always", _SHORT, RuntimeWarning)
-            warnings.showwarning = _shown(warnings.showwarning)
+            warnings.showwarning = shown_in_options
             name = cast(Literal["auto", "mcmc", "score"], method)
             idata = result.edge_posterior(name, **rows, **budget)
     except KeyboardInterrupt:

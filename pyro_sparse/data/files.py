@@ -1,4 +1,4 @@
-"""Files into DataFrames (row = sample, column = feature): CSV, Parquet, AnnData (.h5ad), NumPy (.npz).
+"""Files into DataFrames (row = sample, column = feature): text, workbooks, SPSS, Stata and arrays.
 
 The reader decides which columns are features and which are row names; whether the numbers suit a likelihood
 is for `pyro_sparse.fit` to say. Nothing is ever unpickled.
@@ -9,35 +9,28 @@ from __future__ import annotations
 import csv
 import difflib
 import io
-import re
 import shlex
+import warnings
 import zipfile
-from collections import Counter
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from pandas.io.common import get_handle
 
-from .._utils.sources import (
-    check_archive,
-    check_dense,
-    check_file,
-    check_hdf5,
-    check_sparse,
-    check_text,
-    reading,
-)
+from .._utils.sources import check_archive, check_dense, check_file, check_hdf5, check_sparse, reading
 from .columns import sort_out, strangers
+from .spreadsheets import read_sheet
+from .survey_files import read_survey
+from .text_files import SEPARATORS, TextFormat, read_text, refuse_repeats
+from .views import join_views
 
 __all__ = ["read_table"]
 
-_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t"}
+KINDS = ".csv, .tsv, .tab, .txt, .xlsx, .sav, .dta, .parquet, .h5ad, .h5mu or .npz"
 # What else than dropping it may be done with a column, by the sort of what it holds (`strangers`).
 _FIXES = {
     "kind": "encode it",
@@ -46,12 +39,25 @@ _FIXES = {
     "levels": "write them as numbers",
     "mixed": "write 1 and 0 for them",
     "quoted": "write them without quotes",
-    "comma": "write them with a point for decimals and no comma, as 1234.5",
+    "comma": "say what the comma is: decimal=',' or thousands=','",
     "cells": "leave such cells empty",
 }
+# What else people have tables in, and how to bring it here.
+_FOREIGN = {
+    ".xls": "open it in a spreadsheet and save it as .xlsx",
+    ".xlsm": "open it in a spreadsheet and save it as .xlsx, without macros",
+    ".xlsb": "open it in a spreadsheet and save it as .xlsx",
+    ".ods": "open it in a spreadsheet and save it as .xlsx",
+    ".numbers": "export it as CSV",
+    ".rds": "in R: write.csv(x, 'table.csv')",
+    ".rdata": "in R: write.csv(x, 'table.csv')",
+    ".sas7bdat": "export it as CSV, or as .sav or .dta",
+    ".json": "write it as CSV, a row for each sample",
+    ".zip": "unpack it, and give the table that is in it",
+}
+_FEW_WORDS = 3  # in a column of numbers, that may stand for missing
+_SHORT_WORD = 20  # characters
 _COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
-_LONGEST_FIELD = 2**31 - 1  # characters; the limit of the csv module, 131,072, is no error of the file
-_LEAST_GRID = 6  # names in order that are taken for wavelengths or the like, not for a row of numbers
 
 
 def read_table(
@@ -61,6 +67,12 @@ def read_table(
     drop: Sequence[str] | None = None,
     index: str | None = None,
     beside: Sequence[str] = (),
+    sep: str | None = None,
+    decimal: str | None = None,
+    thousands: str | None = None,
+    encoding: str | None = None,
+    missing: Sequence[str | float] = (),
+    sheet: str | int | None = None,
 ) -> pd.DataFrame:
     """Read a table of measurements.
 
@@ -68,7 +80,9 @@ def read_table(
     ----------
     path : str or Path
         ``.csv``; ``.tsv``, ``.tab``, ``.txt`` (tab separated); each also compressed (``.gz``, ``.bz2``,
-        ``.xz``, ``.zst``); ``.parquet``; ``.h5ad`` (its ``X``); ``.npz`` (a sparse matrix that scipy saved,
+        ``.xz``, ``.zst``); ``.xlsx``; SPSS's ``.sav``, ``.zsav`` and Stata's ``.dta`` (numbers, not their
+        labels; what the file declares as missing is); ``.parquet``; ``.h5ad`` (its ``X``); ``.h5mu`` (its
+        views, joined as by `pyro_sparse.data.views.join_views`); ``.npz`` (a sparse matrix that scipy saved,
         or arrays of which one is two-dimensional or named ``X``; optional ``feature_names``,
         ``sample_names``).
     columns : sequence of str, optional
@@ -80,6 +94,19 @@ def read_table(
         as pandas and R write it.
     beside : sequence of str
         Columns that are no features and may hold anything (batches, sites); of an AnnData those of `obs`.
+    sep : str, optional
+        Of text: what lies between fields, a character, "tab" or "space" (any white space). By default what
+        the name of the file says; where the first lines allow another reading only, that one, with a warning.
+    decimal, thousands : str, optional
+        Marks in numbers that stand as text. By default "." and none; where fields are not separated by
+        commas and numbers have some, as the first lines tell, with a warning.
+    encoding : str, optional
+        Of text, and of texts in ``.sav`` and ``.dta``; default UTF-8, or UTF-16 where a text is marked so.
+    missing : sequence of str or number
+        What stands for a missing cell, beside an empty one: codes (compared as numbers where cells are
+        numbers: "-9" is -9.0) and words. Not in the column of row names.
+    sheet : str or int, optional
+        Of a workbook: the name of a sheet, or its number from 1; default the first.
 
     Returns
     -------
@@ -92,34 +119,45 @@ def read_table(
     FileNotFoundError
         There is no such file.
     ValueError
-        Unknown kind of file, a broken one, repeated or unknown columns, numbers where names are wanted or
-        text where numbers are.
+        Unknown kind of file, a broken one, one that can be read in several ways; repeated or unknown columns,
+        numbers where names are wanted or text where numbers are; an argument that the kind of file has not.
     ModuleNotFoundError
         The kind of file needs an extra that is not installed.
+
+    Warns
+    -----
+    UserWarning
+        How a file was read where that is not what its name says; the first of several sheets; value labels
+        that are read as numbers.
     """
     path = Path(path)
-    check_file(path, "path", ".csv, .tsv, .parquet, .h5ad or .npz")
+    check_file(path, "path", KINDS)
     kind = _kind(path)
+    text_format = TextFormat(sep, decimal, thousands, encoding)
+    _refuse_arguments(kind, text_format, sheet)
+    codes = _codes_of(missing)
     try:
         with reading(path, kind):
-            frame = _read_text(path, _SEPARATORS[kind]) if kind in _SEPARATORS else _READERS[kind](path)
+            frame, text_format, notes = _read(
+                path, kind, text_format, codes, None if sheet is None else str(sheet), index
+            )
     except ValueError as error:
         if isinstance(error.__cause__, UnicodeError):
-            raise ValueError(
-                f"path: {str(path)!r} is not UTF-8 text ({error.__cause__}); save it as such "
-                "('CSV UTF-8' in a spreadsheet)"
-            ) from error
+            raise ValueError(_not_decoded(path, encoding, error.__cause__)) from error
         raise
+    for note in notes:  # here, where a warning that is made an error is no error of the file
+        warnings.warn(note, stacklevel=2)
 
     names = [str(name) for name in frame.columns]
-    _refuse_repeats(names, path)
+    refuse_repeats(names, path)
     frame.columns = pd.Index(names)
-    if kind == ".h5ad" and beside:
+    if kind in (".h5ad", ".h5mu") and beside:
         frame = frame.join(_observations(path, beside))
     if index is not None:
         frame = frame.set_index(_match([index], names, "index")[0])
-    elif kind in _SEPARATORS and names and names[0] == "":
+    elif kind in {*SEPARATORS, ".xlsx"} and names and names[0] == "":
         frame = frame.set_index("")
+    frame = _without_codes(frame, codes)
     names = list(frame.columns)
     frame.index.name = None
     others = frame[[_match([name], names, "covariates, groups")[0] for name in beside]]
@@ -131,7 +169,8 @@ def read_table(
         raise ValueError(
             f"columns, drop: leave none of the {len(names)} columns of {str(path)!r}; choose fewer to drop"
         )
-    return _numeric(frame, path).join(others) if len(beside) else _numeric(frame, path)
+    features = _numeric(frame, path, text_format)
+    return features.join(others) if len(beside) else features
 
 
 def _kind(path: Path) -> str:
@@ -139,53 +178,108 @@ def _kind(path: Path) -> str:
     if suffixes and suffixes[-1] in _COMPRESSED:
         suffixes.pop()
     kind = suffixes[-1] if suffixes else ""
-    kind = {".pq": ".parquet"}.get(kind, kind)
-    if kind not in {*_SEPARATORS, ".parquet", ".h5ad", ".npz"}:
-        raise ValueError(
-            f"path: {path.name!r} ends in {kind!r}, wanted .csv, .tsv, .tab, .txt, .parquet, .h5ad or .npz; "
-            "rename the file to what it is, or convert it to CSV"
-        )
+    kind = {".pq": ".parquet", ".zsav": ".sav"}.get(kind, kind)
+    if kind not in {*SEPARATORS, *_READERS, ".xlsx", ".sav", ".dta"}:
+        fix = _FOREIGN.get(kind, "rename the file to what it is, or convert it to CSV")
+        raise ValueError(f"path: {path.name!r} ends in {kind!r}, wanted {KINDS}; {fix}")
     return kind
 
 
-def _read_text(path: Path, separator: str) -> pd.DataFrame:
-    check_text(path)
-    _refuse_separator(path, separator)
-    # pandas renames a repeated column without a word, so the header is read as data first.
-    header = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
-    names = header.str.strip().tolist()
-    _refuse_numbers(names, path)
-    _refuse_repeats(names, path)
-    read = partial(pd.read_csv, path, sep=separator, skipinitialspace=True)
-    frame = read(header=0, names=names)
+def _refuse_arguments(kind: str, text_format: TextFormat, sheet: str | int | None) -> None:
+    """Complain of arguments that this kind of file cannot have."""
+    has = {
+        **dict.fromkeys(SEPARATORS, {"sep", "decimal", "thousands", "encoding"}),
+        ".xlsx": {"decimal", "thousands"},
+    }
+    has |= {".sav": {"encoding"}, ".dta": {"encoding"}}
+    for name in text_format.given:
+        if name not in has.get(kind, set()):
+            kinds = ", ".join(key for key, arguments in has.items() if name in arguments)
+            raise ValueError(f"{name}: is of {kinds} files, and this is a {kind} file; leave it out")
+    if sheet is not None and kind != ".xlsx":
+        raise ValueError(f"sheet: is of .xlsx workbooks, and this is a {kind} file; leave it out")
 
-    def widened(**rows: int) -> pd.DataFrame:
-        """One column more than the header names, as text; the python engine reads absent fields as NaN."""
-        limit = csv.field_size_limit(_LONGEST_FIELD)  # of that engine only
-        try:
-            return read(
-                header=None, names=range(len(names) + 1), dtype=str, keep_default_na=False, engine="python",
-                **rows,
-            )  # fmt: skip
-        finally:
-            csv.field_size_limit(limit)
 
-    # The kind of index does not say whether rows begin with a name: since pandas 3, names that are evenly
-    # spaced numbers make a RangeIndex as well. The first row's fields are counted instead.
-    if isinstance(frame.index, pd.RangeIndex) and not widened(nrows=2).iloc[1:, -1].notna().any():
-        return frame
-    # What rows have beyond the header pandas takes for row names, which R's write.table gives no name.
-    more = frame.index.nlevels
-    if more == 1:
-        last = widened().iloc[1:, -1]  # separators at the ends of rows are no fields
-        if not last.any():
-            return read(header=0, names=names, index_col=False, usecols=range(len(names)))
-        if last.notna().all() and names[0] != "":
-            return frame
-    raise ValueError(
-        f"path: {path.name!r} has {len(names)} names in its first line and {more} more field(s) in the "
-        "second; wanted as many in every line, or in front of every row one more, its name"
+def _read(
+    path: Path, kind: str, text_format: TextFormat, codes: list[str], sheet: str | None, index: str | None
+) -> tuple[pd.DataFrame, TextFormat, list[str]]:
+    """The table as the file has it, how a text was read, and what to say of that."""
+    if kind in SEPARATORS:
+        return read_text(path, SEPARATORS[kind], text_format, codes, index)
+    notes: list[str] = []
+    if kind == ".xlsx":
+        frame, notes = read_sheet(path, sheet)
+        frame = _with_marks(frame, text_format)
+    elif kind in (".sav", ".dta"):
+        frame, notes = read_survey(path, text_format.encoding)
+    else:
+        frame = _READERS[kind](path)
+    return frame, text_format, notes
+
+
+def _not_decoded(path: Path, encoding: str | None, error: BaseException) -> str:
+    if encoding is not None:
+        return (
+            f"encoding: {path.name!r} is not {encoding} text ({error}); give the one that it was saved with"
+        )
+    return (
+        f"path: {str(path)!r} is not UTF-8 text ({error}); give encoding='cp1252' (Windows, Western Europe) "
+        "or encoding='latin-1', or save it as UTF-8 ('CSV UTF-8' in a spreadsheet)"
     )
+
+
+def _codes_of(missing: Sequence[str | float]) -> list[str]:
+    """Codes for missing cells as texts: 999.0 is "999"."""
+    if isinstance(missing, str | bytes) or not isinstance(missing, Sequence):
+        raise TypeError(f"missing: got {missing!r}, wanted a list of codes or words, such as [999, '-9']")
+    texts = [code.strip() if isinstance(code, str) else f"{code:.15g}" for code in missing]
+    if "" in texts:
+        raise ValueError("missing: an empty cell is missing anyway; leave it out")
+    return texts
+
+
+def _without_codes(frame: pd.DataFrame, codes: Sequence[str]) -> pd.DataFrame:
+    """The table with NaN in place of codes; those of columns of words may leave numbers behind."""
+    if not codes:
+        return frame
+    numbers = pd.to_numeric(pd.Series(codes), errors="coerce").dropna().to_list()
+    for j, kind in enumerate(frame.dtypes):
+        column = frame.iloc[:, j]
+        if pd.api.types.is_bool_dtype(kind):
+            continue
+        if pd.api.types.is_numeric_dtype(kind):
+            is_code = column.isin(numbers)
+        else:
+            words = column.astype("string").str.strip()
+            is_code = words.isin(codes) | (pd.to_numeric(words, errors="coerce").isin(numbers))
+        if is_code.fillna(False).any():
+            cells = column.astype(float) if pd.api.types.is_integer_dtype(kind) else column
+            frame.isetitem(j, cells.mask(is_code.fillna(False).astype(bool)).infer_objects())
+    return frame
+
+
+def _words(column: pd.Series) -> list[str]:
+    """What is no number in a column and may stand for missing."""
+    cells = column.dropna().astype(str).str.strip()
+    words = cells[pd.to_numeric(cells, errors="coerce").isna()].unique().tolist()
+    return words if len(words) <= _FEW_WORDS and all(len(word) <= _SHORT_WORD for word in words) else []
+
+
+def _with_marks(frame: pd.DataFrame, text_format: TextFormat) -> pd.DataFrame:
+    """Numbers that stand as text in a sheet, by the marks that the caller names."""
+    decimal, thousands = text_format.decimal, text_format.thousands
+    if decimal is None and thousands is None:
+        return frame
+    for j, kind in enumerate(frame.dtypes):
+        if not (pd.api.types.is_object_dtype(kind) or pd.api.types.is_string_dtype(kind)):
+            continue
+        column = frame.iloc[:, j]
+        words = column.where(column.map(lambda cell: isinstance(cell, str)))
+        words = words.str.replace(thousands, "") if thousands else words
+        words = words.str.replace(decimal, ".", regex=False) if decimal else words
+        numbers = pd.to_numeric(words, errors="coerce")
+        frame.isetitem(j, column.where(numbers.isna(), numbers).infer_objects())
+    return frame
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -216,11 +310,41 @@ def _read_h5ad(path: Path) -> pd.DataFrame:
     return data.to_df()
 
 
-def _observations(path: Path, names: Sequence[str]) -> pd.DataFrame:
-    """What an AnnData says of its rows beside their cells."""
-    import anndata
+def _read_h5mu(path: Path) -> pd.DataFrame:
+    try:
+        import h5py
+        import mudata  # noqa: F401, which `_mudata` reads with
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "path: .h5mu needs mudata; fix: pip install 'pyro-sparse[single-cell]'"
+        ) from error
+    with h5py.File(path, "r") as file:
+        check_hdf5(path, file)
+    views = _mudata(path)
+    for name, view in views.mod.items():
+        if sp.issparse(view.X):
+            check_sparse(view.X, f"path: X of view {name!r} in {str(path)!r}")
+    shape = (views.n_obs, sum(view.n_vars for view in views.mod.values()))
+    check_dense(shape, f"path: the views of {str(path)!r} together")
+    return join_views(dict(views.mod))
 
-    obs = anndata.read_h5ad(path, backed="r").obs
+
+def _mudata(path: Path, backed: bool = False) -> Any:
+    import mudata
+
+    with warnings.catch_warnings():  # of how later versions will bring tables of rows together
+        warnings.simplefilter("ignore", FutureWarning)
+        return mudata.read_h5mu(path, backed=backed)
+
+
+def _observations(path: Path, names: Sequence[str]) -> pd.DataFrame:
+    """What an AnnData or a MuData says of its rows beside their cells."""
+    if path.suffix.lower() == ".h5mu":
+        obs = _mudata(path, backed=True).obs
+    else:
+        import anndata
+
+        obs = anndata.read_h5ad(path, backed="r").obs
     return obs[[_match([name], [str(c) for c in obs.columns], "covariates, groups")[0] for name in names]]
 
 
@@ -270,75 +394,8 @@ def _read_npz(path: Path) -> pd.DataFrame:
 
 
 _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
-    ".npz": _read_npz, ".h5ad": _read_h5ad, ".parquet": _read_parquet,
+    ".npz": _read_npz, ".h5ad": _read_h5ad, ".h5mu": _read_h5mu, ".parquet": _read_parquet,
 }  # fmt: skip
-
-
-def _refuse_separator(path: Path, separator: str) -> None:
-    """Complain of a first line that another separator divides: of spreadsheets with commas for decimals."""
-    with get_handle(path, "r", compression="infer", encoding="utf-8-sig") as opened:
-        first = opened.handle.readline().strip("\r\n")
-        second = opened.handle.readline()
-    try:
-        fields = {
-            delimiter: len(next(csv.reader([first], delimiter=delimiter), []))
-            for delimiter in (";", "\t", "|", ",")
-        }
-    except csv.Error as error:
-        raise ValueError(
-            f"path: a field of the first line of {path.name!r}, {first[:20]!r} …, has over "
-            f"{csv.field_size_limit():,} characters; wanted names of columns, is a quote left open?"
-        ) from error
-    likely = max(fields, key=fields.__getitem__)
-    if (
-        fields[likely] < 2
-        or fields[separator] > 1
-        and not (likely == ";" and fields[";"] > fields[separator])
-    ):
-        return
-    comma = likely == ";" and re.search(r"\d,\d", second)
-    how = f"sep={likely!r}" + (", decimal=','" if comma else "")
-    out = "" if separator == "," else f", sep={separator!r}"
-    raise ValueError(
-        f"path: {path.name!r} is read with the separator {separator!r}, and its first line {first[:40]!r} "
-        f"looks separated by {likely!r}{' (with commas for decimals)' if comma else ''}; write it again: "
-        f"pandas.read_csv({path.name!r}, {how}).to_csv('new-{path.name}', index=False{out})"
-    )
-
-
-def _refuse_numbers(names: list[str], path: Path) -> None:
-    """Complain of a first line that is one of the table: numbers, and not whole ones (years) or in order."""
-    numbers = pd.to_numeric(pd.Series(names), errors="coerce").to_numpy(dtype=float)
-    empty = np.array([name.lower() in ("", "na", "nan") for name in names])
-    if names[0] == "" or empty.all() or not (np.isfinite(numbers) | empty).all():
-        return
-    last = np.flatnonzero(~empty)[-1] + 1  # separators at the end of the line are no names
-    numbers, empty = numbers[:last][~empty[:last]], empty[:last]
-    steps, whole = np.diff(numbers), (numbers == np.round(numbers)).all()
-    if empty.any() or len(set(numbers)) < len(numbers):
-        named = False
-    else:
-        named = whole or (len(numbers) >= _LEAST_GRID and ((steps > 0).all() or (steps < 0).all()))
-    if not named:
-        shown = ", ".join(map(repr, names[:3]))
-        raise ValueError(
-            f"path: the first line of {path.name!r} holds numbers ({shown}), wanted names of columns; write "
-            "a line with names in front of it"
-        )
-
-
-def _refuse_repeats(names: list[str], path: Path) -> None:
-    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
-    if repeated and repeated[0] == "":
-        raise ValueError(
-            f"path: the first line of {path.name!r} has {names.count('')} empty fields, wanted a name for "
-            "every column; write them, or if it is a row of the table, a line with names in front of it"
-        )
-    if repeated:
-        raise ValueError(
-            f"path: column {repeated[0]!r} occurs {names.count(repeated[0])} times in {path.name!r}"
-            f"{f' ({len(repeated)} such names)' if len(repeated) > 1 else ''}; give every column its own name"
-        )
 
 
 def _match(wanted: Sequence[str], names: list[str], argument: str) -> list[str]:
@@ -355,13 +412,17 @@ def _match(wanted: Sequence[str], names: list[str], argument: str) -> list[str]:
     return [name for name in names if name in picked]
 
 
-def _numeric(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+def _numeric(frame: pd.DataFrame, path: Path, text_format: TextFormat) -> pd.DataFrame:
     frame, text = sort_out(frame)
     if text and len(frame):
         names = [name for name, _ in text]
         holds, sort = strangers(frame[names[0]])
         as_index = f"index={names[0]!r}, --index {shlex.quote(names[0])}"
         fix = f"if it names the rows, make it the index ({as_index})" if sort == "text" else _FIXES[sort]
+        if sort == "quoted" and text_format.decimal == ",":
+            fix = "as they have a point, and the table is read with a comma for decimals, say decimal='.'"
+        if sort == "cells" and (words := _words(frame[names[0]])):
+            fix += f", or say what stands for missing: missing={words}"
         more = f" (and so do {len(text) - 1} more: {', '.join(names[1:6])})" if len(text) > 1 else ""
         line = io.StringIO()
         csv.writer(line, lineterminator="").writerow(names[:6])

@@ -81,10 +81,17 @@ def test_nul_bytes_change_no_number(tmp_path, text, ending):
         read_table(path)
 
 
-def test_utf_16_is_called_so(tmp_path):
-    (tmp_path / "x.csv").write_text("a,b\n1,2\n", encoding="utf-16")
-    with pytest.raises(ValueError, match="is not UTF-8 text.*save it as such"):
-        read_table(tmp_path / "x.csv")
+def test_utf_16_is_read_where_it_is_marked_and_named_where_it_is_not(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("größe,b\n1,2\n", encoding="utf-16")
+    assert list(read_table(path).columns) == ["größe", "b"]
+    path.write_text("a,b\n1,2\n", encoding="utf-16-le")
+    with pytest.raises(ValueError, match="NUL byte in line 1.*encoding='utf-16-le'"):
+        read_table(path)
+    assert read_table(path, encoding="utf-16-le").iloc[0].tolist() == [1.0, 2.0]
+    path.write_text("a,b\n1\0,2\n", encoding="utf-16")
+    with pytest.raises(ValueError, match="NUL character"):
+        read_table(path)
 
 
 def test_long_fields(tmp_path):
