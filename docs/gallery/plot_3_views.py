@@ -22,7 +22,7 @@ protein = pd.DataFrame(z @ w_protein + rng.normal(size=(150, 8)), index=samples)
 
 model = ps.models.SparseDecoder(n_factors=4, decoder="linear")
 views = {"rna": rna, "protein": protein}
-fit = ps.fit(model, views, groups=batch, restarts=2, seed=0, progress=False)
+fit = ps.fit(model, views, groups=batch, restarts=6, seed=0, progress=False)
 idata = fit.edge_posterior(progress=False)
 
 # %%

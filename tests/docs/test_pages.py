@@ -21,10 +21,16 @@ DOCS = Path(__file__).parents[2] / "docs"
 BUILT = ("_build", "api", "auto_gallery", "gallery", "tutorials")
 OTHER_LANGUAGES = {"bash", "console", "r", "text"}
 # Pages without a fit, or with one that takes no time. The others are slow tests.
-QUICK = {"methods.md"}
+QUICK = {"coming_from/sslasso.md"}
 # Blocks that do not run, by page; each is code of another package, or needs what a test cannot have.
-EXCUSED: dict[str, int] = {}
-LEAST_RUN = 1  # blocks of all pages together
+EXCUSED = {
+    "coming_from/mofa.md": 1,
+    "coming_from/pymc.md": 1,
+    "coming_from/scvi_tools.md": 1,
+    "coming_from/tigramite.md": 1,
+    "processes.md": 3,  # dask, ray, torchrun
+}
+LEAST_RUN = 54  # blocks of all pages together
 
 
 class Block(NamedTuple):
