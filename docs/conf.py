@@ -21,7 +21,13 @@ author = "The pyro_sparse developers"
 copyright = author
 version = release = installed("pyro-sparse")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpydoc", "sphinx_gallery.gen_gallery"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+]
 exclude_patterns = ["_build", "gallery"]  # the gallery's pages are made from its files, in auto_gallery
 default_role = "code"  # single backticks in docstrings are code
 nitpicky = False  # the links of other projects need a network

@@ -6,10 +6,12 @@ Nine tests of 301 pupils (Holzinger and Swineford 1939). Which test depends on w
 """
 
 import matplotlib.pyplot as plt
+
 import pyro_sparse as ps
 
 pupils = ps.datasets.load_holzinger().x
-fit = ps.fit(ps.models.SparseDecoder(n_factors=3, decoder="linear"), pupils, restarts=4, seed=0, progress=False)
+model = ps.models.SparseDecoder(n_factors=3, decoder="linear")
+fit = ps.fit(model, pupils, restarts=4, seed=0, progress=False)
 idata = fit.edge_posterior(edge="practical", progress=False)
 
 # %%

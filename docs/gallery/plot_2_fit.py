@@ -2,10 +2,12 @@
 Checks of a fit
 ===============
 
-Do restarts agree, and do simulated rows look like the data? The table is simulated and nonlinear: seven features of two factors.
+Do restarts agree, and do simulated rows look like the data? The table is simulated and nonlinear: seven
+features of two factors.
 """
 
 import pandas as pd
+
 import pyro_sparse as ps
 
 table = pd.DataFrame(ps.datasets.sim1(500, seed=0).x, columns=list("abcdefg"))
@@ -23,7 +25,8 @@ scores = fit.edge_posterior("score")
 ps.plots.plot_agreement(scores)
 
 # %%
-# Data beside rows simulated from the fit: all correlations, then the features whose distributions differ most.
+# Data beside rows simulated from the fit: all correlations, then the features whose distributions differ
+# most.
 
 ps.plots.plot_predictive(fit, table)
 

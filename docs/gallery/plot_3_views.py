@@ -2,12 +2,13 @@
 Several assays
 ==============
 
-Two assays of the same samples in two batches: where is each factor active? The tables are simulated: one factor of both assays, one of
-each alone.
+Two assays of the same samples in two batches: where is each factor active? The tables are simulated: one
+factor of both assays, one of each alone.
 """
 
 import numpy as np
 import pandas as pd
+
 import pyro_sparse as ps
 
 rng = np.random.default_rng(0)
@@ -36,6 +37,7 @@ ps.plots.plot_variance_explained(idata)
 ps.plots.plot_top_weights(idata, n=8)
 
 # %%
-# Samples on the first two factors, coloured by batch: the batches do not separate, for factors are those within batches.
+# Samples on the first two factors, coloured by batch. The batches do not separate, because factors are
+# those within batches.
 
 ps.plots.plot_scores(fit, views, factors=(0, 1), groups=batch)

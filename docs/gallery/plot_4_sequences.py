@@ -2,7 +2,8 @@
 Sequences
 =========
 
-Which latent drives which, one step later? The sequences are simulated: six features, three latents, six edges.
+Which latent drives which, one step later? The sequences are simulated: six features, three latents, six
+edges.
 """
 
 import pyro_sparse as ps
@@ -14,6 +15,7 @@ fit = ps.fit(model, x, restarts=2, steps=400, seed=0, progress=False)
 idata = fit.edge_posterior()
 
 # %%
-# Latents at the last step on the left, latents at this step on the right.
+# Latents at the last step on the left, latents at this step on the right. With so few sequences the fit
+# doubts its latents, so all edges are open and none is drawn by default.
 
-ps.plots.plot_transition(idata)
+ps.plots.plot_transition(idata, include_doubted=True)

@@ -2,11 +2,12 @@
 Tasks
 =====
 
-Which regression uses which latent? Ten of 40 simulated hospitals, each with its own outcome.
+Which regression uses which latent? Half of 40 simulated hospitals, each with its own outcome.
 """
 
 import numpy as np
 import pandas as pd
+
 import pyro_sparse as ps
 
 rng = np.random.default_rng(0)

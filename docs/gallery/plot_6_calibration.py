@@ -6,6 +6,7 @@ Are probabilities what they say? Here they are made up, so that one set is right
 """
 
 import numpy as np
+
 import pyro_sparse as ps
 
 rng = np.random.default_rng(0)
@@ -27,7 +28,8 @@ ps.plots.plot_reliability(ps.calibrate.reliability(too_sure, truth, group=groups
 
 
 # %%
-# Simulation-based calibration: ranks of the truth among its posterior draws, of several statistics of the graph.
+# Simulation-based calibration: ranks of the truth among its posterior draws, for several statistics of the
+# graph.
 def simulate(rng):
     edge = rng.random((6, 2)) < 0.3
     return edge, edge + rng.normal(size=edge.shape)

@@ -1,9 +1,9 @@
-"""Every page of the docs runs as it is written: the blocks of a page in order, in one namespace and an empty folder.
+"""Every page of the docs runs as written: its blocks in order, in one namespace and an empty folder.
 
-The tag of a fence says what a block is. ``python`` runs. ``py`` is excused: it needs another package, a cluster
-or a file that is not here; `EXCUSED` counts these, so that excuses do not grow unseen. Other tags are other
-languages. `tests/test_house.py` runs the blocks of the README and of the contributors' page, `make notebooks`
-the tutorials.
+The tag of a fence says what a block is. ``python`` runs. ``py`` is excused: it needs another package, a
+cluster or a file that is not here; `EXCUSED` counts these, so that excuses do not grow unseen. Other tags are
+other languages. `tests/test_house.py` runs the README and the contributors' page, `make notebooks` the
+tutorials.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 BUILT = ("_build", "api", "auto_gallery", "gallery", "tutorials")
 OTHER_LANGUAGES = {"bash", "console", "r", "text"}
 # Pages without a fit, or with one that takes no time. The others are slow tests.
-QUICK = {"coming_from/sslasso.md"}
+QUICK = {"coming_from/sslasso.md", "dependency.md"}
 # Blocks that do not run, by page; each is code of another package, or needs what a test cannot have.
 EXCUSED = {
     "coming_from/mofa.md": 1,
@@ -118,7 +118,9 @@ def test_blocks_are_python_unless_they_are_excused():
 
 def test_a_page_that_fails_is_reported_at_its_line(tmp_path, module):
     page = tmp_path / "page.md"
-    page.write_text("# Title\n\n```python\na = 1\n```\n\n```py\nnot run\n```\n\n```python\nb = a + 1\n1 / 0\n```\n")
+    page.write_text(
+        "# Title\n\n```python\na = 1\n```\n\n```py\nnot run\n```\n\n```python\nb = a + 1\n1 / 0\n```\n"
+    )
     with pytest.raises(ZeroDivisionError) as failure:
         run(page, module.__name__)
     assert failure.traceback[-1].lineno + 1 == 13
