@@ -61,4 +61,4 @@ wheel: .venv/.stamp  ## build the wheel into dist/
 	$(BIN)/pip wheel --disable-pip-version-check -q --no-deps -w dist .
 
 clean:  ## remove what was built, the environment too
-	rm -rf .venv build dist demo docs/_build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist demo docs/_build docs/auto_gallery .pytest_cache .mypy_cache .ruff_cache
