@@ -63,4 +63,4 @@ wheel: .venv/.stamp  ## build the sdist, and from it the wheel, into dist/; chec
 	$(BIN)/check-wheel-contents dist/*.whl
 
 clean:  ## remove what was built, the environment too
-	rm -rf .venv build dist demo docs/_build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist demo docs/_build docs/auto_gallery .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,7 @@
-"""Sphinx: Markdown pages, docstrings in numpydoc style, tutorials that `make notebooks` executed."""
+"""Sphinx: Markdown pages, docstrings in numpydoc style, tutorials that `make notebooks` executed, a gallery.
+
+The gallery is executed when the site is built; ``sphinx-build -D plot_gallery=0`` leaves its pictures out.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,14 @@ author = "The pyro_sparse developers"
 copyright = author
 version = release = installed("pyro-sparse")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpydoc"]
-exclude_patterns = ["_build"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "gallery"]  # the gallery's pages are made from its files, in auto_gallery
 default_role = "code"  # single backticks in docstrings are code
 nitpicky = False  # the links of other projects need a network
 
@@ -30,6 +39,17 @@ autodoc_default_options = {"members": True, "show-inheritance": True, "member-or
 autodoc_typehints = "none"  # numpydoc's parameter sections say it, with shapes
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "auto_gallery",
+    "within_subsection_order": "FileNameSortKey",
+    "capture_repr": (),  # pictures, not the names of axes
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "show_signature": False,
+    "write_computation_times": False,
+}
 
 html_theme = "furo"
 html_static_path = ["static"]

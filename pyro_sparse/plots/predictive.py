@@ -89,6 +89,8 @@ def plot_predictive(
     down = -(-panels // across)
     if fig is None:
         fig = new_figure(2.4 * across + 0.3, 2.15 * down + 0.7)
+        # Numbers at the ends of neighbouring axes would read as one.
+        fig.set_layout_engine("constrained", w_pad=0.1)
     axes = np.atleast_1d(fig.subplots(down, across)).ravel()
     _draw_correlations(axes[0], data, simulated)
     for ax, j in zip(axes[1:], shown, strict=False):
@@ -152,3 +154,4 @@ def _draw_feature(ax: Axes, data: NDArray, simulated: NDArray, name: str) -> Non
     edges = list(bins)
     ax.hist(data, edges, density=True, color=c["muted"], alpha=0.45, linewidth=0)
     ax.hist(simulated, edges, density=True, histtype="step", color=c["positive"], linewidth=1.6)
+    ax.locator_params(axis="x", nbins=4)

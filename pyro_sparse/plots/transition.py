@@ -31,7 +31,9 @@ _Node = tuple[str, int, str]  # graph, lag (0: an action), name
 
 
 @styled
-def plot_transition(idata: ArvizData, *, fdr: float = 0.1, ax: Axes | None = None) -> Axes:
+def plot_transition(
+    idata: ArvizData, *, fdr: float = 0.1, include_doubted: bool = False, ax: Axes | None = None
+) -> Axes:
     """Draw the graph of a transition: edge width = probability, colour = own past, other latent or action.
 
     Parameters
@@ -40,6 +42,8 @@ def plot_transition(idata: ArvizData, *, fdr: float = 0.1, ax: Axes | None = Non
         From `fit.edge_posterior()` of a fit of sequences.
     fdr : float
         Bayesian false-discovery rate at which edges are selected, over all graphs together.
+    include_doubted : bool
+        Select edges by their probability alone, as in `pyro_sparse.summary`; the title says so.
     ax : Axes, optional
 
     Returns
@@ -62,13 +66,13 @@ def plot_transition(idata: ArvizData, *, fdr: float = 0.1, ax: Axes | None = Non
             f"idata: got a {type(idata).__name__} that holds no transition, wanted edge_posterior() of a fit "
             "of sequences; draw the edges of a table with plot_graph"
         )
-    c, table = colours(), summary(idata, fdr)
+    c, table = colours(), summary(idata, fdr, include_doubted=include_doubted)
     word = "score" if table.attrs["is_score"] else "probability"
     left, right = _places(idata)
     bottom = max([*left.values(), *right.values()])
     ax = new_axes(ax, 6.4, 1.9 + 0.34 * bottom)
     ax.set_axis_off()
-    ax.set_title("What drives which latent")
+    ax.set_title("What drives which latent" + "\n(edges in doubt, too)" * include_doubted)
     strongest = table.groupby("graph")["strength"].transform("max").clip(lower=1e-12)
     table = table.assign(ink=0.4 + 0.55 * np.sqrt(table["strength"] / strongest))
     table["node"] = _nodes(table)

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import pyro_sparse as ps
+from pyro_sparse.findings.finding import Finding, write_findings
 from pyro_sparse.posterior.transitions import GraphDraws, transition_to_arviz
 from tests._fake_fit import fake_fit
 
@@ -167,6 +168,18 @@ def test_a_graph_without_edges_says_so():
     assert not ax.patches and "no edge is selected" in ax.texts[0].get_text()
     assert ax.get_legend() is None
     render(ax)
+
+
+def test_edges_in_doubt_are_drawn_on_request_only():
+    time = np.tile(np.eye(3), (2, 1, 1))
+    idata = transition(time=time, actions=())
+    doubt = Finding("axes", "latent 1 may hold some of latent 2", severity="doubt", factors=("latent 1",))
+    idata.attrs["findings"] = write_findings([doubt])
+    plain, all_edges = (
+        ps.plots.plot_transition(idata, include_doubted=included) for included in (False, True)
+    )
+    assert len(plain.patches) == 2 and len(all_edges.patches) == 3
+    assert "doubt" in all_edges.get_title(loc="left") and "doubt" not in plain.get_title(loc="left")
 
 
 def test_edges_of_a_table_are_refused():
