@@ -1,10 +1,11 @@
-"""first_answer: CPU seconds from the start of Python to a table of edges, on two real tables with a known answer.
+"""first_answer: CPU seconds from the start of Python to a table of edges, on two real tables.
 
-Each answer is a process of its own that runs what the README shows: import, fit, chains, summary; its CPU time
-is all of that process (interpreter, imports, compiling). Nine tests of three abilities (Holzinger), and 25 items
-of five traits (bfi), with a linear decoder. Beside the time, what was answered: edges *present* from each test
-to its own ability, and others; doubts that were filed. `import` is the process that only imports
-`pyro_sparse.fit`.
+Each answer is a process of its own that runs what the README shows: import, fit, chains, summary; its CPU
+time is all of that process (interpreter, imports, compiling). Nine tests of three abilities (Holzinger), and
+25 items of five traits (bfi, edges that small cross-loadings do not explain), with a linear decoder. Beside
+the time, what was answered: edges *present* from each test to its own ability, and others; doubts that were
+filed. `import` is the process that only imports `pyro_sparse`, as a user's first line does; `import_fit`
+also imports what fits.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from benchmarks._common import Row, report_seeds
 SEEDS, QUICK_SEEDS = 5, 1
 DEFAULT = Path(__file__).resolve().parents[2] / "shared" / "data" / "bfi.csv"
 FACTORS = {"holzinger": 3, "bfi": 5}
-IMPORT = "import pyro_sparse as ps; ps.fit"
+IMPORTS = {"import": "import pyro_sparse as ps", "import_fit": "import pyro_sparse as ps; ps.fit"}
 ANSWER = """
 import json, sys
 import pyro_sparse as ps
@@ -46,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def tasks(options: argparse.Namespace) -> list[Row]:
-    names = ["import", "holzinger", *(["bfi"] if options.path else [])]
+    names = [*IMPORTS, "holzinger", *(["bfi"] if options.path else [])]
     return [
         {"table": name, "seed": seed, "path": options.path}
         for seed in report_seeds(options.seeds)
@@ -55,8 +56,8 @@ def tasks(options: argparse.Namespace) -> list[Row]:
 
 
 def run(table: str, seed: int, path: str | None) -> Row:
-    if table == "import":
-        return {"answer_cpu_s": process([IMPORT])[0]}
+    if table in IMPORTS:
+        return {"answer_cpu_s": process([IMPORTS[table]])[0]}
     seconds, printed = process([ANSWER, table, str(path), str(FACTORS[table]), str(seed)])
     answer = json.loads(printed.splitlines()[-1])
     return {
@@ -85,7 +86,7 @@ def scales_of(table: str, path: str | None) -> dict[str, str]:
 
 
 def counts(edges: list[list[str]], scales: dict[str, str]) -> Row:
-    """Edges from features to the factor of their scale, and others; each scale's factor has most of its edges."""
+    """Edges to the factor of a feature's own scale, the one with most of its edges, and others."""
     from scipy.optimize import linear_sum_assignment
 
     names, factors = sorted(set(scales.values())), sorted({factor for _, factor in edges})
@@ -99,7 +100,7 @@ def counts(edges: list[list[str]], scales: dict[str, str]) -> Row:
 def collect(rows: list[Row], options: argparse.Namespace) -> dict[str, Any]:
     """Medians over seeds of CPU seconds; of the answers the worst seed."""
     result: dict[str, Any] = {}
-    for name in ("import", *FACTORS):
+    for name in (*IMPORTS, *FACTORS):
         here = [row for row in rows if row["table"] == name]
         if not here:
             continue
