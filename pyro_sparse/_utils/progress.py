@@ -58,7 +58,10 @@ class Progress:
         if shown and is_watched():
             self.bar = tqdm(total=total, desc=stage, unit=unit, mininterval=_OFTEN)
         self.began = self.said = time.monotonic()
-        self.first = 0  # units of a state that was read, which took no time
+        # Judged from the end of the first units on: these compile and import, and those of a state that was
+        # read took no time.
+        self.timed: float | None = None
+        self.first = 0
         self.announced = False
 
     def __enter__(self) -> Self:
@@ -82,6 +85,8 @@ class Progress:
             What is known so far, such as the number of edges decided; by default what it was.
         """
         self.done += units
+        if self.timed is None:
+            self.timed, self.first = time.monotonic(), self.done
         self.status = status or self.status
         if self.bar is not None:
             if status:
@@ -98,7 +103,7 @@ class Progress:
         units : int
         """
         self.done += units
-        self.first += units
+        self.timed = None
         if self.bar is not None:
             self.bar.initial = self.done
             self.bar.n = self.done
@@ -110,16 +115,16 @@ class Progress:
             self.bar.close()
 
     def left(self) -> float:
-        """Seconds that are left, as far as the units so far tell; infinite before the first."""
+        """Seconds that are left, as far as the units so far tell; infinite before the second."""
         made = self.done - self.first
-        if made <= 0:
+        if self.timed is None or made <= 0:
             return float("inf")
-        return (time.monotonic() - self.began) / made * max(self.total - self.done, 0)
+        return (time.monotonic() - self.timed) / made * max(self.total - self.done, 0)
 
     def _speak(self) -> None:
         now = time.monotonic()
         passed, left = now - self.began, self.left()
-        if not self.announced and (passed > _TIMED or self.done >= _SHARE * self.total):
+        if not self.announced and left < float("inf") and (passed > _TIMED or self.done >= _SHARE * self.total):
             self.announced = True
             if passed + left > _EVERY:
                 shorter = f"; {self.shorter}" if self.shorter else ""

@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -415,18 +415,17 @@ def train(
     quiet: bool,
     n_jobs: int = 1,
     checkpoint: Path | None = None,
-) -> tuple[Fit, float]:
-    """The fit, and the seconds it took; from a checkpoint where there is one."""
+) -> Fit:
+    """The fit; from a checkpoint where there is one."""
     import pyro_sparse as ps
 
     model, settings = _begin(recipe, frame, threads, quiet)
-    begun = time.perf_counter()
     with _left_to_finish():
-        result = ps.fit(
+        result: Fit = ps.fit(
             model, recipe.features(frame), n_jobs=n_jobs, progress=not quiet, checkpoint=checkpoint,
             **settings,
         )  # fmt: skip
-    return result, time.perf_counter() - begun
+    return result
 
 
 def train_restart(
@@ -480,7 +479,7 @@ def finish(
     frame: pd.DataFrame,
     out: Path,
     fdr: float,
-    seconds: float,
+    began: float,
     as_json: bool,
     method: str,
     edge_seconds: float,
@@ -488,10 +487,12 @@ def finish(
     edge: str = "prior",
     learn_scales: bool = False,
     max_rows: int | None = None,
+    conclude: Callable[[pd.DataFrame], list[str]] | None = None,
 ) -> None:
     """Write everything the fit gives into `out`, say so, and exit with what the fit deserves.
 
-    `frame` has the features only, `per_row` what goes with its rows.
+    `frame` has the features only, `per_row` what goes with its rows; `began` is when the command did, by
+    `time.perf_counter`; `conclude` makes of the table of edges what else is to be said.
     """
     import pandas as pd
 
@@ -499,6 +500,7 @@ def finish(
 
     from .._utils.escaping import write_csv
     from ..inference.training.interrupt import cut_short
+    from ..pages.of_table import write_table
     from ..posterior.arviz import to_netcdf
     from ..posterior.edge_table import beside_verdict, verdict_of
 
@@ -521,12 +523,13 @@ def finish(
     write_csv(scores, files["factors"])
     if not _absent_for_report():  # `folder` has said so if not
         files["report"] = out / "report.html"
-        ps.report(result, files["report"], X=frame, fdr=fdr, idata=idata)
+        write_table(result, files["report"], idata, frame, fdr, wording=in_options)
     unwritten: str | None = None
     try:  # last: what it does costs neither table nor report
         files["idata"] = to_netcdf(idata, out / "idata.nc")
     except (ImportError, OSError, ValueError, TypeError) as error:
         unwritten = f"idata.nc could not be written ({error}); all else was"
+    seconds = time.perf_counter() - began
     kept, verdict = edges[edges["selected"]], [in_options(sentence) for sentence in verdict_of(idata)]
     if as_json:
         print_json(
@@ -553,10 +556,12 @@ def finish(
         )
     else:
         print_edges(kept, per_factor=8, verdict=verdict)
+        for sentence in [] if conclude is None else conclude(edges):
+            say(sentence)
         if idata.attrs.get("stopped_by") == "time":
             done, wanted = idata.attrs["sweeps"], idata.attrs["sweeps_wanted"]
             say(f"time ended the edges' chains after {done} of {wanted} sweeps; --edge-seconds gives more")
-        say(f"fitted in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
+        say(f"done in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
     beside = beside_verdict(result, idata)
     for warning in beside:
         say(f"warning: {in_options(warning)}")

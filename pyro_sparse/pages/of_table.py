@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from ..inference.table.result import Fit
     from ..inference.transition.transition_result import TransitionFit
 
-__all__ = ["report"]
+__all__ = ["report", "write_table"]
 
 _STRONGEST, _MOST_COVARIATES = 5, 12  # effects that are listed of each covariate, and covariates
 _MOST_SETS, _MOST_REGIONS = (
@@ -147,8 +148,39 @@ def report(
         return write_latents(cast("TransitionFit | MultiTaskFit", fit), path, idata, fdr)
     fit = cast("Fit", fit)
     idata = _edges(fit, X) if idata is None else idata
+    return write_table(fit, path, idata, X, fdr, groups=groups, salient=salient, salient_only=salient_only)
+
+
+@isolated()
+def write_table(
+    fit: Fit,
+    path: str | os.PathLike[str],
+    idata: ArvizData,
+    X: TableLike | None = None,
+    fdr: float = 0.1,
+    *,
+    groups: Groups | None = None,
+    salient: float = SALIENT,
+    salient_only: bool = False,
+    wording: Callable[[str], str] = str,
+) -> Path:
+    """The page of a table, for `report` and for the command line, which has its own words for advice.
+
+    Parameters
+    ----------
+    fit, path, idata, X, fdr, groups, salient, salient_only
+        As in `report`.
+    wording : callable
+        What is made of every sentence that may give advice.
+    """
+    path = _page_to_write(fit, path)
+    need_libraries()
     check_labels(fit, idata)
     facts = gather(fit, idata, fdr, salient, salient_only, X)
+    for caution in facts["cautions"]:
+        caution["messages"] = [wording(message) for message in caution["messages"]]
+        caution["remedy"] = wording(caution["remedy"])
+    facts["lead"] = [wording(sentence) for sentence in facts["lead"]]
     shown = salient_edges(idata, salient) if salient_only else idata
     pictures = _pictures(fit, shown, X, fdr, groups, salient)
     return write_page(path, "report.html.j2", {**facts, "pictures": pictures, "grouped": groups is not None})
