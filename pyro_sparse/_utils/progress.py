@@ -124,7 +124,11 @@ class Progress:
     def _speak(self) -> None:
         now = time.monotonic()
         passed, left = now - self.began, self.left()
-        if not self.announced and left < float("inf") and (passed > _TIMED or self.done >= _SHARE * self.total):
+        if (
+            not self.announced
+            and left < float("inf")
+            and (passed > _TIMED or self.done >= _SHARE * self.total)
+        ):
             self.announced = True
             if passed + left > _EVERY:
                 shorter = f"; {self.shorter}" if self.shorter else ""

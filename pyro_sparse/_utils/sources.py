@@ -121,7 +121,7 @@ def reading(path: Path, kind: str, argument: str = "path") -> Iterator[None]:
         complaint = f"{type(error).__name__}: {text.splitlines()[0][:200]}" if text else type(error).__name__
         raise ValueError(
             f"{argument}: {str(path)!r} cannot be read as {kind} ({complaint}); "
-            "is it whole, and what its name says?"
+            "is the file complete, and is it of the type that its name says?"
         ) from error
 
 

@@ -285,11 +285,13 @@ def _caution(
     notes = []
     if straight:
         notes.append(
-            "the decoder is straight: with Gaussian factors every rotation fits the rows as well, and only "
-            "the zeros of the graph, that is the prior's liking for few edges, choose these axes"
+            "the decoder is linear: with Gaussian factors every rotation fits the rows equally well, and "
+            "only the zeros of the graph, that is, the prior's preference for few edges, determine these axes"
         )
     if slopes is None and (table["by"] == "structural sparsity").any():
-        notes.append("that features bend is taken on trust; identify(fit, idata=idata) measures it")
+        notes.append(
+            "nonlinearity of the features was assumed, not checked; identify(fit, idata=idata) measures it"
+        )
     if mode == "paper" and "diversity" not in criteria.alone:
         notes.append("diversity wants every feature of several factors to bend: it was not asked")
     return notes

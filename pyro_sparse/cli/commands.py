@@ -76,7 +76,7 @@ app = typer.Typer(
     epilog=EXIT_CODES,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    help="Which feature depends on which latent factor, and how sure you may be.\n\n"
+    help="Which feature depends on which latent factor, and how sure you can be.\n\n"
     "Start with [bold]pyro-sparse demo[/bold], then [bold]pyro-sparse fit TABLE[/bold].",
 )
 
@@ -127,7 +127,7 @@ Salient = Annotated[
     typer.Option(help="Size of a standardised loading, whose probability stands beside that of the edge."),
 ]
 SalientOnly = Annotated[
-    bool, typer.Option("--salient-only", help="An edge is here a loading of at least that size.")
+    bool, typer.Option("--salient-only", help="Count only loadings of at least that size as edges.")
 ]
 Edges = Annotated[
     EdgeMethod,
@@ -144,10 +144,13 @@ Meaning = Annotated[
 EdgeSeconds = Annotated[
     float, typer.Option(min=1.0, help="Seconds after which the chains stop, once they have warmed up.")
 ]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; made where it is absent.")]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", help="Folder for the results; created if it does not exist.")
+]
 Folder = Annotated[Path, typer.Argument(help="Folder that `pyro-sparse fit` wrote.", show_default=False)]
 Seed = Annotated[
-    int, typer.Option(min=0, help="Seed of every random choice; time limits aside, it decides the result.")
+    int,
+    typer.Option(min=0, help="Seed for all random numbers; without time limits it determines the result."),
 ]
 Restarts = Annotated[
     int, typer.Option(min=1, help="Starts trained together; the best is kept, all are compared.")
@@ -155,7 +158,8 @@ Restarts = Annotated[
 Steps = Annotated[int | None, typer.Option(min=1, help="Gradient steps; by default the library's choice.")]
 Threads = Annotated[int, typer.Option(min=1, help="Processor threads; more make small models slower.")]
 Factors = Annotated[
-    int, typer.Option("--factors", "-k", help="Most factors there may be; surplus ones end empty.")
+    int,
+    typer.Option("--factors", "-k", help="Upper bound on the number of factors; surplus ones end up empty."),
 ]
 
 
@@ -172,7 +176,9 @@ def fit(
     factors: Annotated[
         int | None,
         typer.Option(
-            "--factors", "-k", help="Most factors there may be; surplus ones end empty. By default 5."
+            "--factors",
+            "-k",
+            help="Upper bound on the number of factors; surplus ones end up empty. By default 5.",
         ),
     ] = None,
     likelihood: Annotated[
@@ -341,7 +347,7 @@ def merge(
         list[Path], typer.Argument(help="Files that `fit --restart-index` wrote.", show_default=False)
     ],
     table: Annotated[
-        Path | None, typer.Option(help="The table, where it no longer lies where the restarts read it.")
+        Path | None, typer.Option(help="The table, if it has moved since the restarts read it.")
     ] = None,
     fdr: Fdr = 0.1,
     edges: Edges = EdgeMethod.auto,

@@ -560,7 +560,9 @@ def finish(
             say(sentence)
         if idata.attrs.get("stopped_by") == "time":
             done, wanted = idata.attrs["sweeps"], idata.attrs["sweeps_wanted"]
-            say(f"time ended the edges' chains after {done} of {wanted} sweeps; --edge-seconds gives more")
+            say(
+                f"the time limit stopped the chains after {done} of {wanted} sweeps; --edge-seconds allows more"
+            )
         say(f"done in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
     beside = beside_verdict(result, idata)
     for warning in beside:

@@ -440,7 +440,7 @@ def _coded(term: Term, column: pd.Series) -> NDArray[np.float64]:
         known = ", ".join(map(repr, term.levels[:6])) + (" …" if len(term.levels) > 6 else "")
         raise ValueError(
             f"{term.role}: {term.name!r} is {words.iloc[row]!r} in row {row}, a level that the fit has not "
-            f"seen ({known}); NaN stands for the average row, and effects of a new level want a new fit"
+            f"seen ({known}); NaN stands for the average row, and a new level needs a new fit"
         )
     coded = np.stack([(words == level).to_numpy(dtype=float) for level in term.levels], 1)
     coded[words.isna().to_numpy()] = np.nan

@@ -347,7 +347,7 @@ def agreed(gap: NDArray[np.float64], run: str) -> list[str]:
         What is compared, such as "restart".
     """
     if np.isnan(gap).all():
-        return [f"There is only one {run} to look at: whether another finds other edges, nothing says."]
+        return [f"There is only one {run} to look at: nothing shows whether another would find other edges."]
     n = int(unresolved(gap).sum())
     if not n:
         return [f"No edge is disputed between the {run}s."]

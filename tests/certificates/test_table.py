@@ -199,7 +199,7 @@ def test_a_decoder_without_an_edge_is_not_called_straight():
     for decoder in ("mlp", "linear"):
         found = ps.identify(curved_fit(graph, [[None] * 2] * 4), idata=sure(graph, decoder=decoder))
         assert ("structural sparsity" in found.criteria) == (decoder == "mlp")
-        assert any("the decoder is straight" in note for note in found.caution) == (decoder == "linear")
+        assert any("the decoder is linear" in note for note in found.caution) == (decoder == "linear")
 
 
 def test_slopes_are_those_of_the_function():

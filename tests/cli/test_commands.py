@@ -311,7 +311,7 @@ def test_rate_of_the_fit_is_remembered(run, table, tmp_path, monkeypatch):
     monkeypatch.setitem(polish._SWEEPS, "small", (400, 60, 20))
     done = run("fit", table, *CURVED, "--edge-seconds", 1, "--fdr", 0.37, "--out", tmp_path)
     assert ps.load(tmp_path / "model.pt").model.decoder_kind == "mlp"
-    assert "time ended the edges' chains after" in done.err
+    assert "the time limit stopped the chains after" in done.err
     assert "warning: --edge-seconds 1 is less than the warm-up takes, some" in done.err
     assert json.loads(run("summary", tmp_path, "--json").out)["fdr"] == 0.37
     assert json.loads(run("summary", tmp_path, "--fdr", 0.2, "--json").out)["fdr"] == 0.2

@@ -195,7 +195,7 @@ def entry_mistakes(cells: Cells) -> list[Finding]:
     shuffled = [bool(whole) and _is_shuffled(c) for whole, c in zip(cells.is_integer, columns, strict=True)]
     if sum(shuffled) == 1:  # several are ranks
         looks.append(
-            ("has each number once, as names of rows do", shuffled, "drop it if it is no measurement")
+            ("has each number once, as names of rows do", shuffled, "drop it if it is not a measurement")
         )
     findings = []
     for predicate, has_it, remedy in looks:

@@ -251,7 +251,7 @@ def missing_lag(
             f"edges of lag {max(lags, 1)} stand in for earlier frames",
             f"set lags={lags + 1}"
             + (
-                ", or smoother=True where the frames are noisy, for noise leaves such memory, too"
+                ", or smoother=True where the frames are noisy, because noise leaves such traces, too"
                 if lags
                 else ""
             ),

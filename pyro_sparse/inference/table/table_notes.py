@@ -45,9 +45,8 @@ def of_weights(model: SparseDecoder, best: int) -> list[Finding]:
     prior, weights = model.prior, model.weights.detach()
     lasso = prior.edge_log_odds(weights) is None and has_zeros(prior, weights)
     if lasso and bool((weights[best] != 0)[model.permitted].all()):
-        message = (
-            f"no weight is zero: {type(prior).__name__} is too weak for so many rows to leave any edge out"
-        )
+        name = type(prior).__name__
+        message = f"no weight is zero: {name} is too weak, with so many rows, to set any weight to zero"
         notes.append(Finding("prior", message, "raise its rate, or take a spike and slab"))
     return notes
 
