@@ -560,9 +560,8 @@ def finish(
             say(sentence)
         if idata.attrs.get("stopped_by") == "time":
             done, wanted = idata.attrs["sweeps"], idata.attrs["sweeps_wanted"]
-            say(
-                f"the time limit stopped the chains after {done} of {wanted} sweeps; --edge-seconds allows more"
-            )
+            count = f"{done} of {wanted} sweeps"
+            say(f"the time limit stopped the chains after {count}; --edge-seconds allows more")
         say(f"done in {seconds:.0f} s; wrote " + ", ".join(str(path) for path in files.values()))
     beside = beside_verdict(result, idata)
     for warning in beside:
