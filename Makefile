@@ -16,7 +16,7 @@ help:  ## list the targets
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev]"
 	touch $@
 
-demo: .venv/.stamp  ## fit the breast-cancer measurements; writes demo/report.html and demo/edges.csv
+demo: .venv/.stamp  ## fit nine tests of 301 pupils; writes demo/report.html and demo/edges.csv
 	$(BIN)/pyro-sparse demo --out demo
 
 test: .venv/.stamp  ## the quick tests and the doctests
