@@ -190,7 +190,6 @@ TABLE: tuple[Entry, ...] = (
           f"{_MCMC}/running.py"),
     Entry(r"fewer sweeps or time_budget shorten them", "--edge-seconds shortens them",
           "inference/edges/program/sampler.py"),
-    Entry(r", progress=True shows how far they are", "", f"{_MCMC}/running.py"),
     Entry(r"\bmax_rows=(\d+)", r"--max-rows \1", f"{_MCMC}/diagnostics.py"),
     Entry(r"all rows \(max_rows\)", "all rows (--max-rows)", f"{_MCMC}/diagnostics.py"),
     Entry(r"\b(small|smaller) max_rows\b", r"\1 --max-rows", "inference/edges/__init__.py"),

@@ -83,6 +83,7 @@ def test_terminals_get_no_commands_and_no_markup(capsys):
 def test_pages_escape_names(tmp_path, monkeypatch):
     jinja2 = pytest.importorskip("jinja2")
     source = {"t": '<p title="{{ name }}">{{ name }}</p>{{ number }}{{ ready | safe }}'}
+    source |= {"page.css": "", "page.js": ""}
     monkeypatch.setattr(jinja2, "PackageLoader", lambda package: jinja2.DictLoader(source))
     facts = {"name": '<script>\x1b"é\u202e\ud800', "number": 1.5, "ready": "<b>ok</b>"}
     page = _page.write_page(tmp_path / "t.html", "t", facts).read_text()

@@ -238,7 +238,8 @@ def test_ctrl_c_gives_what_is_done():
         quick(simulate, interrupted)
 
 
-def test_progress_bar_counts_data_sets(capsys):
+def test_progress_bar_counts_data_sets(capsys, monkeypatch):
+    monkeypatch.setattr("pyro_sparse._utils.progress.is_watched", lambda: True)
     sbc(simulate, infer_with(), n_data_sets=3, num_draws=31)
     assert "3/3" in capsys.readouterr().err
     quick(simulate, infer_with(), n_data_sets=3)

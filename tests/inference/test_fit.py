@@ -223,7 +223,8 @@ def test_caps_and_settings_are_recorded():
     assert ((found.weights != 0).any(1).sum(1) <= [3, 1, 2]).all()
 
 
-def test_progress_goes_to_stderr_with_elbo_and_edges(capsys):
+def test_progress_goes_to_stderr_with_elbo_and_edges(capsys, monkeypatch):
+    monkeypatch.setattr("pyro_sparse._utils.progress.is_watched", lambda: True)
     quick(progress=True)
     said = capsys.readouterr()
     assert said.out == "" and "nats/row" in said.err and "edges" in said.err

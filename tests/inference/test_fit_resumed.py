@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import pyro_sparse as ps
+from pyro_sparse._utils.progress import Progress
 from pyro_sparse.inference.table import by_rows
-from pyro_sparse.inference.training import job as job_module
 from pyro_sparse.inference.training import restarts as restarts_module
 from tests.inference._quick import DATA, fit_module, in_a_hurry, quick, same, small
 
@@ -24,26 +24,19 @@ SAYS_SO = functools.partial(
 
 
 class Cut:
-    """A progress bar that is interrupted after so many steps."""
+    """A count of steps that is interrupted after so many of them."""
 
     def __init__(self, monkeypatch, after):
         self.left = after
-        real = job_module.tqdm
+        real = Progress.advance
 
-        def bar(*args, **kwargs):
-            made = real(*args, **kwargs)
-            update = made.update
+        def counted(progress, units=1, status=""):
+            self.left -= units
+            if self.left < 0:
+                raise KeyboardInterrupt
+            real(progress, units, status)
 
-            def counted(n=1):
-                self.left -= n
-                if self.left < 0 and n:
-                    raise KeyboardInterrupt
-                return update(n)
-
-            made.update = counted
-            return made
-
-        monkeypatch.setattr(job_module, "tqdm", bar)
+        monkeypatch.setattr(Progress, "advance", counted)
 
 
 @pytest.mark.parametrize(("groups", "after"), [(1, 3), (1, 13), (3, 13), (3, 33)])

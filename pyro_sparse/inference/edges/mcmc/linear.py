@@ -298,7 +298,8 @@ class LinearChains:
 
     @cached_property
     def _angle_pairs(self) -> NDArray[np.intp]:
-        moves = self.learn_cov and self.density.closed_form
+        """None where all axes move at once: these go everywhere by themselves."""
+        moves = self.learn_cov and self.density.closed_form and not self._all_axes
         return np.argwhere(self._turns.swivels) if moves else np.empty((0, 2), dtype=np.intp)
 
     @cached_property
