@@ -109,6 +109,18 @@ class Progress:
             self.bar.n = self.done
             self.bar.refresh()
 
+    def extend(self, units: int) -> None:
+        """So many units more than was said at first.
+
+        Parameters
+        ----------
+        units : int
+        """
+        self.total += units
+        if self.bar is not None:
+            self.bar.total = self.total
+            self.bar.refresh()
+
     def close(self) -> None:
         """Nothing more will come."""
         if self.bar is not None:

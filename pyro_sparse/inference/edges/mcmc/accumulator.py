@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ....graphs.selection import edge_verdicts
+from ....graphs.selection import UNRESOLVED_GAP, edge_verdicts
 from .alignment import Frame
 from .kernels import CurvedRun, LinearRun
 from .stopping import BatchMeans, Halves, Thinned
@@ -22,6 +22,7 @@ _BATCHES = 10  # stretches of each chain at least, from which the error of its p
 # Draws of what is kept of rows in each chain, at most, and numbers in all: predictive criteria and intervals
 # of scores want some hundred.
 _OF_ROWS, _NUMBERS = 200, 50_000_000
+_ANOTHER_GRAPH = 0.75  # difference of probabilities from which more sweeps of as many chains hardly help
 _LOOKS = 20  # of each chain, at weights that should look like draws from their prior
 
 
@@ -182,6 +183,12 @@ class Tally:
             return ""
         mean = np.clip(self.total.mean(0) / self.done, 0, 1)
         return f"{(edge_verdicts(mean) != 'open').sum()} of {mean.size} edges decided"
+
+    def is_unsettled(self) -> bool:
+        """Whether chains differ on an edge as they do by chance, and not as those of two graphs do."""
+        mean = self.total / max(self.done, 1)
+        gap = float(np.max(mean.max(0) - mean.min(0)))
+        return UNRESOLVED_GAP < gap < _ANOTHER_GRAPH
 
     def add(self, rng: np.random.Generator) -> None:
         """The sweep that the run has just made."""

@@ -48,6 +48,7 @@ def run_chains(
     tolerance: float = 0.0,
     progress: bool = False,
     learn_scales: bool = False,
+    longer: int = 0,
     of_rows: OfRows = OfRows(),  # noqa: B008  # that cannot change
 ) -> ChainSummary:
     """Sweep, turn every state into the pivot's frame, keep what is wanted.
@@ -71,6 +72,9 @@ def run_chains(
         Of `_stream.Halves`.
     progress : bool
     learn_scales : bool
+    longer : int
+        Sweeps that may be added, half as many as were wanted at a time, while chains that hold one graph are
+        too few draws apart to agree on its edges (`Tally.is_unsettled`).
     of_rows : OfRows
         What is kept of rows.
     """
@@ -85,12 +89,16 @@ def run_chains(
     half = (held + warm_up) // 2
     settled = {half + i for i in spread(warm_up - half, _FRAMED)}
     before: list[Array] = []  # loadings, from which factors that the fit left empty are learned
-    clock = _Budget(time_budget, warm_up)
+    clock, block = _Budget(time_budget, warm_up), max(1, kept_sweeps // 2)
 
     shorter = "" if time_budget is not None else _SHORTER
     with Progress("chains", sweeps, "sweep", shown=progress, shorter=shorter) as counted:
         try:
-            for sweep in range(sweeps):
+            for sweep in range(sweeps + longer):
+                if sweep >= sweeps and (sweep - sweeps) % block == 0:
+                    if not tally.is_unsettled():
+                        break
+                    counted.extend(min(block, sweeps + longer - sweep))
                 if sweep == min(held, warm_up):
                     run.release()
                 if sweep == warm_up and before:
@@ -109,18 +117,19 @@ def run_chains(
                 tally.add(rng)
                 if tally.enough():
                     break
-                if clock.is_over() and LEAST_KEPT <= tally.done < kept_sweeps:
-                    stopped_by = "time"
+                if clock.is_over() and tally.done >= LEAST_KEPT:
+                    stopped_by = "time" if tally.done < kept_sweeps else ""
                     break
         except KeyboardInterrupt:
             if tally.done < LEAST_KEPT:
                 raise
-            stopped_by = "interrupt"
-            warnings.warn(
-                f"edge_posterior: stopped after {tally.done} of {kept_sweeps} sweeps",
-                RuntimeWarning,
-                stacklevel=6,
-            )
+            if tally.done < kept_sweeps:  # else more than was wanted
+                stopped_by = "interrupt"
+                warnings.warn(
+                    f"edge_posterior: stopped after {tally.done} of {kept_sweeps} sweeps",
+                    RuntimeWarning,
+                    stacklevel=6,
+                )
     return tally.result(stopped_by)
 
 

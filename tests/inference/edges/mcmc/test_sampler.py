@@ -239,6 +239,30 @@ def test_a_budget_shorter_than_the_warm_up_is_said_and_resolves_nothing(fit):
     assert idata.attrs["sweeps"] == running.LEAST_KEPT
 
 
+@pytest.mark.parametrize(("blocks", "gap"), [(0, 0.2), (2, 0.4), (4, 0.4), (0, 1.0)])
+def test_chains_go_on_while_they_differ_by_chance_and_not_where_they_hold_two_graphs(
+    monkeypatch, fit, blocks, gap
+):
+    """Asked every half of what was wanted, at most twice that more; the gaps are written here."""
+    monkeypatch.setitem(sampler._SWEEPS, "exact", (60, 20, 5))
+    asked = []
+
+    def mean_gap(tally):
+        asked.append(tally.done)
+        there = gap if blocks == 4 or len(asked) <= blocks else 0.0
+        tally.total[0], tally.total[1:] = 0.0, there * tally.done
+        return is_unsettled(tally)
+
+    is_unsettled = running.Tally.is_unsettled
+    monkeypatch.setattr(running.Tally, "is_unsettled", mean_gap)
+    idata = fit.edge_posterior(num_draws=10, scores=True)  # asked of an option, so that no answer is kept
+    assert idata.attrs["sweeps"] == 40 + 20 * blocks
+    assert asked == [40 + 20 * k for k in range(min(blocks, 3) + 1)]
+    asked.clear()
+    assert fit.edge_posterior(sweeps=60, warm_up=20, num_draws=10).attrs["sweeps"] == 40
+    assert not asked
+
+
 def test_chains_that_take_minutes_say_so_before_they_begin(monkeypatch):
     curved = fitted(table(60), decoder="mlp")
     short = {"sweeps": 20, "warm_up": 5, "num_draws": 5}
