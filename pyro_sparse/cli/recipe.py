@@ -604,6 +604,7 @@ def _edges(
     try:
         with warnings.catch_warnings():  # the budget has a default, so that many did not ask for one
             warnings.filterwarnings("ignore", ".*; of no use to .*: .*time_budget$", RuntimeWarning)
+            warnings.filterwarnings("always", "edge_posterior: time_budget=", RuntimeWarning)
             warnings.showwarning = shown_in_options
             name = cast(Literal["auto", "mcmc", "score"], method)
             idata = result.edge_posterior(name, **rows, **budget)

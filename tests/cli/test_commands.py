@@ -19,6 +19,7 @@ import pytest
 import pyro_sparse as ps
 from pyro_sparse import plots
 from pyro_sparse.cli import commands as cli
+from pyro_sparse.cli.advice import in_options
 from pyro_sparse.cli.recipe import folder
 from pyro_sparse.findings.finding import Finding
 from pyro_sparse.inference.edges.mcmc import sampler as polish
@@ -283,7 +284,8 @@ def test_summary_of_a_fit(run, fitted):
 @pytest.mark.usefixtures("hurried")
 def test_what_the_chains_conclude_is_said(run, fitted, table, tmp_path):
     folder, said, _ = fitted
-    verdict = arviz_files.from_netcdf(folder / "idata.nc").attrs["verdict"].splitlines()
+    kept = arviz_files.from_netcdf(folder / "idata.nc").attrs["verdict"].splitlines()
+    verdict = [in_options(line) for line in kept]
     edges = pd.read_csv(folder / "edges.csv")
     assert verdict and said["verdict"] == verdict
     assert said["unresolved"] == (edges["unresolved"] & edges["selected"]).sum()

@@ -401,7 +401,7 @@ def test_the_certificate_is_on_the_page(fit, tmp_path):
         assert line.replace(" ", "") in text
     for name, row in certificate.assumptions.iterrows():
         assert name in page.text and row["figure"] in page.text
-    assert "every rotation fits the rows as well" in page.text
+    assert "every rotation fits the rows equally well" in page.text
     assert page.text.count("One restart <failed>") == 1  # told once
     assert "exactly these groups depend on" in page.text
 
