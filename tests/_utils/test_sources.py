@@ -234,7 +234,7 @@ def test_ours_pass_and_theirs_are_explained(tmp_path):
         raise ValueError("path: ours")
     with pytest.raises(ModuleNotFoundError), reading(tmp_path, ".csv"):
         raise ModuleNotFoundError("path: needs")
-    with pytest.raises(ValueError, match=r"cannot be read as .csv \(KeyError: 'x'\); is it whole"):
+    with pytest.raises(ValueError, match=r"cannot be read as .csv \(KeyError: 'x'\); is the file complete"):
         with reading(tmp_path, ".csv"):
             raise KeyError("x")
     with pytest.raises(ValueError, match="more than fits into memory"), reading(tmp_path, ".csv"):

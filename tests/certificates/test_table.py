@@ -50,7 +50,7 @@ def test_the_criterion_that_asks_least_is_named():
     assert thrice.all_identified == 1
     once = ps.identify(sure(np.vstack([CYCLE[:3], np.ones((1, 3))])))
     assert once.table["by"].tolist() == ["structural sparsity"] * 3
-    assert any("taken on trust" in note for note in once.caution)
+    assert any("was assumed, not checked" in note for note in once.caution)
     np.testing.assert_array_equal(once.criteria, [[0, 0, 1]] * 3)
 
 
