@@ -43,7 +43,7 @@ TUTORIALS := $(patsubst tutorials/%.py,docs/tutorials/%.md,$(wildcard tutorials/
 docs/tutorials/%.md: tutorials/%.py .venv/.stamp
 	mkdir -p build/tutorials
 	$(BIN)/jupytext --quiet --to ipynb --output build/tutorials/$*.ipynb $<
-	MPLBACKEND=module://matplotlib_inline.backend_inline PYTHONWARNINGS="ignore:IProgress not found" \
+	MPLBACKEND=module://matplotlib_inline.backend_inline PYTHONWARNINGS="ignore:IProgress not found" TQDM_DISABLE=1 \
 		$(BIN)/jupyter nbconvert --log-level=WARN --to markdown \
 		--execute --ExecutePreprocessor.timeout=600 --ExecutePreprocessor.kernel_name=python3 \
 		--output-dir docs/tutorials build/tutorials/$*.ipynb
