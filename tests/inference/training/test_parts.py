@@ -347,7 +347,8 @@ def serial(restarts, n_jobs):
 
 
 @pytest.mark.slow
-def test_two_processes(capfd):
+def test_two_processes(capfd, monkeypatch):
+    monkeypatch.setattr("pyro_sparse._utils.progress.is_watched", lambda: True)
     fit = ps.fit(decoder(), X, **{**TABLE, "progress": True}, n_jobs=2)
     alike(serial(4, 2), fit, atol=0)
     assert "4/4" in capfd.readouterr().err
