@@ -599,11 +599,11 @@ def explain(
 
       pyro-sparse explain "no other restart found factor 2"
     """
-    found = explained(" ".join(warning))
+    explanations = explained(" ".join(warning))
     if as_json:
-        print_json({"explanations": [entry._asdict() for entry in found]})
+        print_json({"explanations": [entry._asdict() for entry in explanations]})
         return
-    print_explanations(found)
+    print_explanations(explanations)
 
 
 def main() -> NoReturn:

@@ -38,7 +38,7 @@ class Explanation(NamedTuple):
 def all_explanations() -> tuple[Explanation, ...]:
     """The texts, in the order of the file."""
     text = files("pyro_sparse.cli").joinpath("explanations.md").read_text(encoding="utf-8")
-    found = []
+    explanations = []
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         head, _, body = section.partition("\n")
         kind, _, title = head.partition(": ")
@@ -47,8 +47,8 @@ def all_explanations() -> tuple[Explanation, ...]:
         )
         means, touches, do = (" ".join(parts[name].split()) for name in _FIELDS[1:])
         says = tuple(part.strip() for part in " ".join(parts["Says"].split()).split(" | "))
-        found.append(Explanation(kind.strip(), title.strip(), says, means, touches, do))
-    return tuple(found)
+        explanations.append(Explanation(kind.strip(), title.strip(), says, means, touches, do))
+    return tuple(explanations)
 
 
 def explained(text: str) -> list[Explanation]:

@@ -36,13 +36,13 @@ def compared(edges: pd.DataFrame, scales: Mapping[str, str]) -> list[str]:
         shared[factors.index(factor), names.index(scales[feature])] += 1
     scale_of = {factors[k]: names[s] for k, s in zip(*linear_sum_assignment(-shared), strict=True)}
     stands = [scale_of.get(factor) for factor in present["factor"]]
-    own = [scale == scales[feature] for feature, scale in zip(present["feature"], stands, strict=True)]
+    is_own = [scale == scales[feature] for feature, scale in zip(present["feature"], stands, strict=True)]
     sentences = [
-        f"{sum(own)} of {len(scales)} tests depend on the factor of the ability that they were made for "
+        f"{sum(is_own)} of {len(scales)} tests depend on the factor of the ability that they were made for "
         f"({', '.join(f'{factor} is {scale}' for factor, scale in scale_of.items())})"
     ]
-    for feature, scale, is_own in zip(present["feature"], stands, own, strict=True):
-        if not is_own:
+    for feature, scale, expected in zip(present["feature"], stands, is_own, strict=True):
+        if not expected:
             other = "a factor without an ability" if scale is None else f"the {scale} ability"
             sentences.append(f"{feature} depends on {other}, too")
     return sentences

@@ -28,8 +28,7 @@ __all__ = [
 
 EXIT_CODES = (
     "Exit codes: 0 done; 2 bad input, and the message says how to fix it; 3 done and saved, but not one "
-    "edge was "
-    "kept; 130 interrupted, and all files are written for the fit so far."
+    "edge was kept; 130 interrupted, and all files are written for the fit so far."
 )
 _READING, _GRAPH = "How the table is read", "What is known of the edges"
 
@@ -38,8 +37,7 @@ Sep = Annotated[
     typer.Option(
         metavar="MARK",
         help='What lies between fields of a text: one character such as ";", tab, or space. By default as '
-        "the "
-        "first lines tell.",
+        "the first lines tell.",
         rich_help_panel=_READING,
         show_default=False,
     ),
@@ -76,9 +74,7 @@ Missing = Annotated[
     typer.Option(
         metavar="CODES",
         help="Code or word that stands for a missing cell, beside an empty one: "
-        "--missing 999 --missing "
-        "-9, or "
-        "--missing=999,-9,refused.",
+        "--missing 999 --missing -9, or --missing=999,-9,refused.",
         rich_help_panel=_READING,
         show_default=False,
     ),
@@ -97,8 +93,7 @@ Anchors = Annotated[
     typer.Option(
         metavar="FACTOR=COLUMNS",
         help='Columns that depend on one factor only: --anchors "factor 1=x1,x2". Factors count from 1, '
-        "as in "
-        "the tables.",
+        "as in the tables.",
         rich_help_panel=_GRAPH,
         show_default=False,
     ),
@@ -127,10 +122,8 @@ ModelText = Annotated[
         "--model",
         metavar="TEXT",
         help='Which columns measure which factor, as lavaan writes it: --model "visual =~ x1 + x2 + x3; '
-        "speed =~ "
-        'x7 + x8 + x9", or a file with such lines. These edges are there and no others; --explore asks '
-        "for the "
-        "others, too. It says which columns and how many factors; effects are straight.",
+        'speed =~ x7 + x8 + x9", or a file with such lines. These edges are there and no others; --explore '
+        "asks for the others, too. It says which columns and how many factors; effects are linear.",
         rich_help_panel=_GRAPH,
         show_default=False,
     ),

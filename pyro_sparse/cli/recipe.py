@@ -188,14 +188,14 @@ class Recipe:
     def _known_edges(self, frame: pd.DataFrame) -> dict[str, Any]:
         """What is said of single edges, as `SparseDecoder` takes it."""
         columns = [str(name) for name in self.features(frame).columns if name not in set(self.taken)]
-        found = {
+        edges = {
             name: read_edges(f"--{name}", lines, columns, self.factors) for name, lines in self.edges.items()
         }
-        anchors = dict(found.pop("anchors", []))
+        anchors = dict(edges.pop("anchors", []))
         lines = self.edges.get("anchors", [])
         if len(anchors) < len(read_edges("--anchors", lines, columns, self.factors)):
             raise ValueError("--anchors: a column is an anchor of one factor only, and one is given twice")
-        return {"anchors": anchors, **found}
+        return {"anchors": anchors, **edges}
 
     def _of_depth(self, taken: bool) -> Likelihood:
         from ..likelihoods import NegativeBinomial, Poisson
@@ -281,8 +281,7 @@ def refuse_results(out: Path, force: bool, resume: bool) -> None:
     if there and resume and not begun:
         raise ValueError(
             f"--resume: {str(out)!r} holds results and nothing to go on from: the fit has ended, or was "
-            f"stopped "
-            "at once; fit anew with --force, or give another folder"
+            "stopped at once; fit anew with --force, or give another folder"
         )
     if there and not begun:
         raise ValueError(

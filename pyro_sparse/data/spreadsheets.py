@@ -47,7 +47,7 @@ def read_sheet(path: Path, sheet: str | None = None) -> tuple[pd.DataFrame, list
         ) from error
     book = openpyxl.load_workbook(path, read_only=True, data_only=True)
     try:
-        titles = [one.title for one in book.worksheets]
+        titles = [worksheet.title for worksheet in book.worksheets]
         name = _sheet_name(path, titles, sheet)
         size = (book[name].max_row or 0, book[name].max_column or 0)
     finally:

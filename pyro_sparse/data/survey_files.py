@@ -66,8 +66,8 @@ def _listed(names: Sequence[str]) -> str:
 def _codes(ranges: Sequence[Any]) -> str:
     """Codes and ranges of codes, as "7, 90 to 99"."""
     return ", ".join(
-        _code(one["lo"]) if one["lo"] == one["hi"] else f"{_code(one['lo'])} to {_code(one['hi'])}"
-        for one in sorted(ranges, key=lambda one: str(one["lo"]))
+        _code(span["lo"]) if span["lo"] == span["hi"] else f"{_code(span['lo'])} to {_code(span['hi'])}"
+        for span in sorted(ranges, key=lambda span: str(span["lo"]))
     )
 
 

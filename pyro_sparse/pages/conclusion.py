@@ -134,9 +134,9 @@ def cautions(fit: FitResult, idata: ArvizData, beside: Iterable[str] = ()) -> li
     beside : iterable of str
         What the certificate has to say beyond the findings.
     """
-    found = sorted(findings_of(fit, idata), key=lambda finding: not finding.is_doubt)
-    found += [Finding("certificate", note) for note in beside]
-    once = {str(finding): finding for finding in reversed(found)}
+    known = sorted(findings_of(fit, idata), key=lambda finding: not finding.is_doubt)
+    known += [Finding("certificate", note) for note in beside]
+    once = {str(finding): finding for finding in reversed(known)}
     together: dict[tuple[str, bool, str], list[str]] = {}
     for finding in reversed(once.values()):
         alone = "" if finding.remedy else finding.message

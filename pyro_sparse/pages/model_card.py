@@ -158,9 +158,9 @@ def _learned(fit: Any, prior: Any) -> Facts:
         facts.append(("rate of the spike, as fitted", f"{float(scale):.4g}"))
     eta = np.asarray(getattr(fit, "eta", np.nan), dtype=float)
     if eta.ndim and np.isfinite(eta).any():
-        own = eta[int(fit.best)]
+        rates = eta[int(fit.best)]
         facts.append(
-            ("share of edges of each factor, as fitted", ", ".join(f"{value:.2f}" for value in own[:30]))
+            ("share of edges of each factor, as fitted", ", ".join(f"{value:.2f}" for value in rates[:30]))
         )
     return facts
 

@@ -72,11 +72,11 @@ def write_page(path: Path, template: str, facts: Mapping[str, object]) -> Path:
         finalize=lambda value: printable(value) if type(value) is str else value,  # Markup is ours
     )
     environment.filters["percent"] = percent
-    own = {name: _file(environment, f"page.{name}") for name in ("css", "js")}
-    digest = base64.b64encode(hashlib.sha256(own["js"].encode()).digest()).decode()
+    files = {name: _file(environment, f"page.{name}") for name in ("css", "js")}
+    digest = base64.b64encode(hashlib.sha256(files["js"].encode()).digest()).decode()
     page = environment.get_template(template).render(
-        style=Markup(own["css"]),  # ours, without a name of the user
-        script=Markup(own["js"]),
+        style=Markup(files["css"]),  # ours, without a name of the user
+        script=Markup(files["js"]),
         script_digest=digest,
         version=version,
         **facts,
@@ -109,7 +109,7 @@ def inlined(drawings: Mapping[str, Drawing]) -> dict[str, dict[str, str]]:
 def _sized(svgs: Mapping[str, str]) -> dict[str, str]:
     """Pictures as data addresses, with their width and height in pixels of a page."""
     points = [re.search(rf'<svg[^>]* {side}="([0-9.]+)pt"', svgs["light"]) for side in ("width", "height")]
-    width, height = (f"{float(found[1]) * 4 / 3:.0f}" if found else "" for found in points)
+    width, height = (f"{float(match[1]) * 4 / 3:.0f}" if match else "" for match in points)
     return {**{theme: _address(svg) for theme, svg in svgs.items()}, "width": width, "height": height}
 
 
@@ -123,8 +123,8 @@ def _rounded(svg: str) -> str:
     def rounded(number: re.Match[str]) -> str:
         return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
 
-    def tag(found: re.Match[str]) -> str:  # a text has no "<" of its own, so a name is never taken for one
-        return re.sub(r"\s+", " ", re.sub(r"-?\d+\.\d{3,}", rounded, found[0]))
+    def tag(match: re.Match[str]) -> str:  # a text has no "<" of its own, so a name is never taken for one
+        return re.sub(r"\s+", " ", re.sub(r"-?\d+\.\d{3,}", rounded, match[0]))
 
     short = re.sub(r">\n\s*<", "><", re.sub(r"<(?:path|use) [^>]*>", tag, svg))
     return _POINT.sub("", short)

@@ -20,7 +20,7 @@
       const first = isNumber ? "descending" : "ascending"; // large numbers and early letters come first
       const other = isNumber ? "ascending" : "descending";
       const order = head.getAttribute("aria-sort") === first ? other : first;
-      heads.forEach((one) => one.removeAttribute("aria-sort"));
+      heads.forEach((cell) => cell.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", order);
       const sign = order === "ascending" ? 1 : -1;
       const compare = isNumber ? (a, b) => a - b : (a, b) => a.localeCompare(b, undefined, { numeric: true });
@@ -58,7 +58,7 @@
   let closed = [];
   addEventListener("beforeprint", () => {
     closed = [...document.querySelectorAll("details:not([open])")];
-    closed.forEach((one) => { one.open = true; });
+    closed.forEach((details) => { details.open = true; });
   });
-  addEventListener("afterprint", () => closed.forEach((one) => { one.open = false; }));
+  addEventListener("afterprint", () => closed.forEach((details) => { details.open = false; }));
 })();

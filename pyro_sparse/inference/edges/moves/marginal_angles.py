@@ -1,9 +1,10 @@
 r"""The angle between two factors, with the loadings of one of them and their edges summed out.
 
-A swivel (`rotations.py`) moves factor i in its plane with j and holds what is predicted: loadings of j change
-by a multiple of those of i, and where i has loadings and j has zeros, a zero is lost for every one that is
-gained. So chains cross from one graph to another only by way of graphs that have the edges of both. Here the
-loadings of factor j are summed out instead, edges and all, and drawn anew once the angle has moved. With
+The correlation-angle move of `rotations.py` moves factor i in its plane with j and holds what is predicted:
+loadings of j change by a multiple of those of i, and where i has loadings and j has zeros, a zero is lost for
+every one that is gained. So chains cross from one graph to another only by way of graphs that have the edges
+of both. Here the loadings of factor j are summed out instead, edges and all, and drawn anew once the angle
+has moved. With
 :math:`C_{ij} = \cos\psi`, :math:`\alpha = \sin\psi' / \sin\psi` and
 :math:`\beta = \cos\psi' - \alpha\cos\psi`,
 
