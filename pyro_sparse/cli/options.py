@@ -32,88 +32,81 @@ EXIT_CODES = (
 )
 _READING, _GRAPH = "How the table is read", "What is known of the edges"
 
+
+def _of_reading(metavar: str, text: str) -> Any:
+    """An option that says how the table is read."""
+    return typer.Option(metavar=metavar, help=text, rich_help_panel=_READING, show_default=False)
+
+
+def _of_edges(metavar: str, text: str) -> Any:
+    """An option that says what is known of the edges."""
+    return typer.Option(metavar=metavar, help=text, rich_help_panel=_GRAPH, show_default=False)
+
+
 Sep = Annotated[
     str | None,
-    typer.Option(
-        metavar="MARK",
-        help='What lies between fields of a text: one character such as ";", tab, or space. By default as '
+    _of_reading(
+        "MARK",
+        'What lies between fields of a text: one character such as ";", tab, or space. By default as '
         "the first lines tell.",
-        rich_help_panel=_READING,
-        show_default=False,
     ),
 ]
 Decimal = Annotated[
     str | None,
-    typer.Option(
-        metavar="MARK",
-        help='Mark for decimals, such as ",". By default as the first lines tell.',
-        rich_help_panel=_READING,
-        show_default=False,
+    _of_reading(
+        "MARK",
+        'Mark for decimals, such as ",". By default as the first lines tell.',
     ),
 ]
 Thousands = Annotated[
     str | None,
-    typer.Option(
-        metavar="MARK",
-        help='Mark for thousands, such as "." or ",".',
-        rich_help_panel=_READING,
-        show_default=False,
+    _of_reading(
+        "MARK",
+        'Mark for thousands, such as "." or ",".',
     ),
 ]
 Encoding = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help="How letters are written: utf-8 (the default), utf-16, cp1252 (Windows), latin-1.",
-        rich_help_panel=_READING,
-        show_default=False,
+    _of_reading(
+        "NAME",
+        "How letters are written: utf-8 (the default), utf-16, cp1252 (Windows), latin-1.",
     ),
 ]
 Missing = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="CODES",
-        help="Code or word that stands for a missing cell, beside an empty one: "
+    _of_reading(
+        "CODES",
+        "Code or word that stands for a missing cell, beside an empty one: "
         "--missing 999 --missing -9, or --missing=999,-9,refused.",
-        rich_help_panel=_READING,
-        show_default=False,
     ),
 ]
 Sheet = Annotated[
     str | None,
-    typer.Option(
-        metavar="SHEET",
-        help="Sheet of an .xlsx workbook, by name or number; by default the first.",
-        rich_help_panel=_READING,
-        show_default=False,
+    _of_reading(
+        "SHEET",
+        "Sheet of an .xlsx workbook, by name or number; by default the first.",
     ),
 ]
 Anchors = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="FACTOR=COLUMNS",
-        help='Columns that depend on one factor only: --anchors "factor 1=x1,x2". Factors count from 1, '
+    _of_edges(
+        "FACTOR=COLUMNS",
+        'Columns that depend on one factor only: --anchors "factor 1=x1,x2". Factors count from 1, '
         "as in the tables.",
-        rich_help_panel=_GRAPH,
-        show_default=False,
     ),
 ]
 Required = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="FACTOR=COLUMNS",
-        help='Edges that have to be there: --required "factor 1=x3".',
-        rich_help_panel=_GRAPH,
-        show_default=False,
+    _of_edges(
+        "FACTOR=COLUMNS",
+        'Edges that have to be there: --required "factor 1=x3".',
     ),
 ]
 Forbidden = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="FACTOR=COLUMNS",
-        help='Edges that cannot be there: --forbidden "factor 2=x1,x2".',
-        rich_help_panel=_GRAPH,
-        show_default=False,
+    _of_edges(
+        "FACTOR=COLUMNS",
+        'Edges that cannot be there: --forbidden "factor 2=x1,x2".',
     ),
 ]
 ModelText = Annotated[
