@@ -36,7 +36,7 @@ from ..moves.hmc import adapted
 from ..moves.layers import climbed, moved
 from ..moves.metric import information
 from ..moves.mh_weights import line_weights
-from ..moves.permutation import Anchors, anchors_of, exchanged
+from ..moves.permutation import Anchors, anchors_of, exchanged, prior_of_places
 from ..moves.rescaling import stretched
 from ..moves.rotations import Turns, related_factors
 from ..moves.rows import curve_rows, line_rows
@@ -203,28 +203,38 @@ class DecoderChains(DecoderProgram):
     @cached_property
     def _anchors(self) -> Anchors:
         permitted, must = (mask.cpu().numpy() for mask in (self.permitted, self.must))
-        edge_offset = None if self.edge_offset is None else self.edge_offset.cpu().numpy()
-        return anchors_of(permitted, must, self.eta_prior, edge_offset)
+        return anchors_of(permitted, must, self.eta_prior, self._offset)
+
+    @cached_property
+    def _offset(self) -> np.ndarray | None:
+        return None if self.edge_offset is None else self.edge_offset.double().cpu().numpy()
+
+    @cached_property
+    def _free(self) -> np.ndarray:
+        return (self.permitted & ~self.must).cpu().numpy()
 
     def _relabelled(
         self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
     ) -> DecoderState:
-        """Factors exchanged as far as their anchors do not mind, and the anchors' weights drawn anew.
+        """Factors exchanged as far as anchors, odds and rates do not mind; weights of anchors drawn anew.
 
         The weight of an anchor is summed over `_NODES` quantiles of the slab. Every third time, on average,
         for it is the dearest part for few features; where it is in vain, the warm-up makes it rare.
         """
         rows, factors, pairs = self._anchors
-        if not len(pairs) or not self.cells.separate:
+        if not len(pairs) or (len(rows) and not self.cells.separate):
             return state
         if rng.random() > tuning.exchanges:
             return state
+        edge_now, log_odds = state.edge.cpu().numpy(), state.log_odds.double().cpu().numpy()
+        evidence = prior_of_places(
+            edge_now, log_odds, self._free, self.eta_prior, self.shared_eta, self._offset
+        )
         nodes = self.density.slab_nodes(_NODES)
         log_evidence = self._anchor_evidence(state, rows, nodes)  # node, chain, anchor, factor
-        n, k = log_evidence.shape[1], state.weight.shape[-1]
-        evidence = np.zeros((n, k, k))
-        for column, own_factor in enumerate(factors):
-            evidence[:, own_factor] += logsumexp(log_evidence[:, :, column], axis=0)
+        k = state.weight.shape[-1]
+        for column, factor in enumerate(factors):
+            evidence[:, factor] += logsumexp(log_evidence[:, :, column], axis=0)
         moment = (state.z.mT @ state.z).double().cpu().numpy()
         order = exchanged(evidence, moment, self.precision.double().cpu().numpy(), pairs, rng)
         node_logits = np.take_along_axis(log_evidence, order[:, factors][None, ..., None], -1)[..., 0]
@@ -262,6 +272,8 @@ class DecoderChains(DecoderProgram):
         """Log evidence (node, chain, anchor, factor) of anchors with each weight, if they saw each factor."""
         features = torch.as_tensor(rows, device=state.z.device)
         k = state.z.shape[-1]
+        if not len(rows):
+            return np.zeros((len(nodes), len(state.z), 0, k))
         weights = torch.as_tensor(nodes).to(state.z)
         tried = (weights.view(-1, 1, 1) * torch.eye(k).to(weights)).view(-1, 1, 1, k)
         tried = tried.expand(-1, len(state.z), len(features), k)
@@ -349,10 +361,8 @@ class DecoderChains(DecoderProgram):
         return state._replace(likelihood_parameters=parameters)
 
     def _rates(self, edge: Tensor, state: DecoderState, rng: np.random.Generator) -> Tensor:
-        free = (self.permitted & ~self.must).cpu().numpy()
-        edge_offset = None if self.edge_offset is None else self.edge_offset.double().cpu().numpy()
         now = state.log_odds.double().cpu().numpy()
         log_odds = drawn_log_odds(
-            edge.cpu().numpy(), free, self.eta_prior, self.shared_eta, edge_offset, now, rng
+            edge.cpu().numpy(), self._free, self.eta_prior, self.shared_eta, self._offset, now, rng
         )
         return torch.as_tensor(log_odds).to(self.precision)

@@ -30,7 +30,7 @@ from ..moves.communalities import moved_communalities
 from ..moves.correlations import moved_correlations
 from ..moves.expansion import Expansion, translation
 from ..moves.marginal_angles import MarginalAngles
-from ..moves.permutation import Anchors, anchors_of, exchanged
+from ..moves.permutation import Anchors, anchors_of, exchanged, prior_of_places
 from ..moves.rotations import Turns
 from ..regression.row_checks import floor_precision
 from .row_moments import Moments, RowMoments, by_feature
@@ -368,23 +368,25 @@ class LinearChains:
         return anchors_of(self.permitted, self.must, self.eta_prior, self.edge_offset)
 
     def _relabelled(self, state: LinearState, rng: np.random.Generator) -> LinearState:
-        """Factors exchanged as far as their anchors do not mind, and the anchors' weights drawn anew."""
+        """Factors exchanged as far as anchors, odds and rates do not mind; weights of anchors drawn anew.
+
+        Correlations that are learned go with their factors, unless these have anchors: then they are those
+        of the places.
+        """
         rows, factors, pairs = self._anchors
         if not len(pairs):
             return state
         moments = _drawn(state)
-        gram, cross = moments.gram, moments.centred(state.coefficients)
-        noise = state.noise[:, rows, None]
-        gram = np.broadcast_to(gram, (*state.noise.shape, *gram.shape[-2:]))[:, rows]
-        a = floor_precision(np.diagonal(gram, axis1=-2, axis2=-1) * self.slab_scale**2 / noise)
-        b = cross[:, rows] * self.slab_scale / noise
+        evidence = prior_of_places(
+            state.edge, state.log_odds, self._free, self.eta_prior, self.shared_eta, self.edge_offset
+        )
+        a, b = self._anchor_likelihood(state, moments)
         log_evidence = self.density.slab(a, b).log_norm  # chain, anchor, factor
-        k = state.weight.shape[-1]
-        evidence = np.zeros((len(log_evidence), k, k))
-        for column, k_own in enumerate(factors):
-            evidence[:, k_own] += log_evidence[:, column]
-        precision = np.linalg.inv(state.cov).astype(float)
-        order = exchanged(evidence, moments.whole, precision, pairs, rng)
+        for column, factor in enumerate(factors):
+            evidence[:, factor] += log_evidence[:, column]
+        cov_goes = self.learn_cov and not len(rows)
+        whole = np.zeros_like(moments.whole) if cov_goes else moments.whole
+        order = exchanged(evidence, whole, np.linalg.inv(state.cov).astype(float), pairs, rng)
         wide = order[:, None]
         weight = np.take_along_axis(state.weight, wide, -1)
         edge = np.take_along_axis(state.edge, wide, -1)
@@ -394,13 +396,28 @@ class LinearChains:
         weight[:, rows], edge[:, rows] = 0.0, False
         weight[:, rows, factors], edge[:, rows, factors] = self.slab_scale * drawn, True
         log_odds = np.take_along_axis(state.log_odds, wide, -1)
+        cov = state.cov
+        if cov_goes:
+            cov = np.take_along_axis(np.take_along_axis(cov, order[..., None], 1), wide, 2)
         moments = moments.exchanged(order)
-        return state._replace(weight=weight, edge=edge, log_odds=log_odds, moments=moments)
+        return state._replace(weight=weight, edge=edge, log_odds=log_odds, cov=cov, moments=moments)
+
+    def _anchor_likelihood(self, state: LinearState, moments: Moments) -> tuple[Array, Array]:
+        """Of the weight of each anchor on each factor, exp(-a u^2/2 + b u), (chain, anchor, factor)."""
+        rows = self._anchors.rows
+        gram, cross = moments.gram, moments.centred(state.coefficients)
+        noise = state.noise[:, rows, None]
+        gram = np.broadcast_to(gram, (*state.noise.shape, *gram.shape[-2:]))[:, rows]
+        a = floor_precision(np.diagonal(gram, axis1=-2, axis2=-1) * self.slab_scale**2 / noise)
+        return a, cross[:, rows] * self.slab_scale / noise
+
+    @cached_property
+    def _free(self) -> NDArray[np.bool_]:
+        return self.permitted & ~self.must
 
     def _rates(self, edge: NDArray[np.bool_], state: LinearState, rng: np.random.Generator) -> Array:
-        free = self.permitted & ~self.must
         return drawn_log_odds(
-            edge, free, self.eta_prior, self.shared_eta, self.edge_offset, state.log_odds, rng
+            edge, self._free, self.eta_prior, self.shared_eta, self.edge_offset, state.log_odds, rng
         )
 
 

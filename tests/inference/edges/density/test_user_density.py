@@ -193,7 +193,7 @@ def fitted(prior, decoder="linear", **rest):
 @pytest.mark.slow
 @pytest.mark.parametrize("decoder", ["linear", "mlp"])
 def test_a_disguised_law_has_the_edges_of_the_one_in_closed_form(decoder):
-    how = {"sweeps": 900, "warm_up": 150} if decoder == "linear" else {"sweeps": 240, "warm_up": 60}
+    how = {"sweeps": 900, "warm_up": 150} if decoder == "linear" else {"sweeps": 960, "warm_up": 240}
     plain = fitted(ps.priors.SpikeSlabLasso(lambda1=1.0, lambda0=20.0, b=2.0), decoder)
     own = Own(disguised(1.0), disguised(0.05), b=2.0)
     own.setup(8, 2, 2, allowed=plain.model.prior.allowed)

@@ -28,7 +28,7 @@ from pyro_sparse.inference.edges.mcmc.linear import LinearChains, LinearState
 from pyro_sparse.inference.edges.moves import sir_weights as _curve_weights
 from pyro_sparse.inference.edges.moves.hmc import hmc
 from pyro_sparse.inference.edges.moves.metric import Metric, information
-from pyro_sparse.inference.edges.moves.permutation import anchors_of, exchanged
+from pyro_sparse.inference.edges.moves.permutation import anchors_of, exchanged, prior_of_places
 from pyro_sparse.inference.edges.moves.rotations import Turns, related_factors
 from pyro_sparse.priors import LKJ
 
@@ -462,6 +462,51 @@ def test_factors_with_other_constraints_keep_their_places():
     assert found.pairs.tolist() == [[1, 0], [2, 0], [2, 1]]
     permitted[4, 1] = False
     assert anchors_of(permitted, must, rates).pairs.tolist() == [[2, 0]]
-    assert anchors_of(permitted, must, (np.array([1.0, 1.0, 2.0]), np.ones(3))).pairs.size == 0
-    nothing = np.ones((5, 3), dtype=bool)
-    assert anchors_of(nothing, ~nothing, rates).pairs.size == 0
+    all_edges = np.ones((5, 3), dtype=bool)
+    assert anchors_of(all_edges, ~all_edges, rates).pairs.size == 0
+    other_rate = (np.array([1.0, 1.0, 2.0]), np.ones(3))
+    assert anchors_of(all_edges, ~all_edges, other_rate).pairs.tolist() == [[2, 0], [2, 1]]
+    offset = np.zeros((5, 3))
+    offset[3, 1] = 0.5
+    assert anchors_of(all_edges, ~all_edges, rates, offset).pairs.tolist() == [[1, 0], [2, 1]]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_exchanges_leave_the_prior_of_edges_and_rates_as_it_is(shared):
+    """Rates from their Beta distributions, edges from rates and odds: after exchanges they still are."""
+    rng = np.random.default_rng(0)
+    n, g, k = 40_000, 4, 3
+    a, b = (np.full(k, 2.0), np.full(k, 3.0)) if shared else (np.array([1.0, 2, 4]), np.array([3.0, 3, 1]))
+    offset = rng.normal(size=(g, k))
+    free = np.ones((g, k), dtype=bool)
+    free[1] = False
+    rate = np.tile(rng.beta(2.0, 3.0, (n, 1)), k) if shared else rng.beta(a, b, (n, k))
+    log_odds = np.log(rate / (1 - rate))[:, None]
+    edge = (rng.random((n, g, k)) < 1 / (1 + np.exp(-log_odds - offset))) & free
+    level = prior_of_places(edge, log_odds, free, (a, b), shared, offset)
+    pairs = np.array([(1, 0), (2, 0), (2, 1)])
+    order = exchanged(level, np.zeros((n, k, k)), np.eye(k)[None], pairs, rng)
+    assert 0.2 < (order != np.arange(k)).any(1).mean() < 0.95
+    moved = [np.take_along_axis(array, order[:, None], -1) for array in (edge, log_odds)]
+    for before, after in zip((edge, log_odds), moved, strict=True):
+        np.testing.assert_allclose(after.mean(0), before.mean(0), atol=0.03)
+        np.testing.assert_allclose(after.std(0), before.std(0), atol=0.03)
+    together = [np.einsum("ngk,nhk->ghk", e, e) / n for e in (1.0 * edge, 1.0 * moved[0])]
+    np.testing.assert_allclose(*together, atol=0.02)
+
+
+def test_prior_of_places_is_that_of_binomial_edges_and_beta_rates():
+    rng = np.random.default_rng(0)
+    edge, offset = rng.random((1, 5, 2)) < 0.5, rng.normal(size=(5, 2))
+    rate, (a, b) = np.array([0.3, 0.8]), (np.array([1.0, 4.0]), np.array([2.0, 1.0]))
+    free = np.ones((5, 2), dtype=bool)
+    free[4] = False
+    log_odds = np.log(rate / (1 - rate))[None, None]
+    found = prior_of_places(edge, log_odds, free, (a, b), False, offset)[0]
+    wanted = np.zeros((2, 2))
+    for place, factor in itertools.product(range(2), range(2)):
+        p = 1 / (1 + np.exp(-log_odds[0, 0, factor] - offset[:4, place]))
+        wanted[place, factor] = stats.bernoulli(p).logpmf(edge[0, :4, factor]).sum()
+        wanted[place, factor] += (a[place] - 1) * np.log(rate[factor])
+        wanted[place, factor] += (b[place] - 1) * np.log(1 - rate[factor])
+    np.testing.assert_allclose(found, wanted, rtol=1e-10)

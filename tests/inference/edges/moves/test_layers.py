@@ -171,6 +171,22 @@ def test_exchanged_factors_have_exchanged_information(size, monkeypatch):
         torch.testing.assert_close(getattr(found, name), getattr(want, name), rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("activation", [None, "tanh"])
+def test_factors_go_to_the_places_that_odds_give_them(activation):
+    """Nothing but odds of edges tells the two apart: exchanged with all that is theirs, f stays as it was."""
+    kernel, state = drawn(activation)
+    sees_all, sees_none = torch.ones(G, K, dtype=torch.bool), torch.zeros(G, K, dtype=torch.bool)
+    kernel = replace(kernel, permitted=sees_all, must=sees_none, edge_offset=tensor([[3.0, -3.0]] * G))
+    state = state._replace(edge=torch.tensor([False, True]).expand(N, G, K))
+    tuning = kernel.tuning(state)
+    tuning.exchanges = 1.0
+    there = kernel._relabelled(state, tuning, np.random.default_rng(0), False)
+    assert there.edge[..., 0].all() and not there.edge[..., 1].any()
+    torch.testing.assert_close(kernel.value(there._replace(head=state.head)), kernel.value(state))
+    back = kernel._relabelled(there, tuning, np.random.default_rng(1), False)
+    torch.testing.assert_close(back.weight, there.weight)
+
+
 def test_some_rows_stand_for_all(monkeypatch):
     kernel, state = drawn(rows=3000, chains=1)
     whole = information(kernel, state, np.random.default_rng(0))
