@@ -3,7 +3,7 @@
 Pure NumPy functions, no model in sight. `factors`: MCC, R, DCI. `consistency`: R_con, SHD of action and time
 graphs. `levels`: FactorVAE score, MIG, SAP, modularity of factors with levels. `sets`: R squared between sets
 of factors. `supports`: F1, Hamming, SHD, false discoveries. `predictions`: held-out error and log-likelihood,
-recall and NDCG.
+CRPS, recall and NDCG.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pyro_sparse.metrics.consistency import mechanism_shd, r_con
 from pyro_sparse.metrics.factors import dci, mcc, r_score
 from pyro_sparse.metrics.levels import factor_vae_score, mig, modularity, sap
 from pyro_sparse.metrics.predictions import (
+    crps,
     gaussian_log_likelihood,
     heldout_mse,
     multinomial_log_loss,
@@ -24,6 +25,7 @@ from pyro_sparse.metrics.sets import set_r2
 from pyro_sparse.metrics.supports import fdp, shd, support_scores
 
 __all__ = [
+    "crps",
     "dci",
     "factor_vae_score",
     "fdp",

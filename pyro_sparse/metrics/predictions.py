@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from pyro_sparse.metrics._check import same_rows
 
 __all__ = [
+    "crps",
     "gaussian_log_likelihood",
     "heldout_mse",
     "multinomial_log_loss",
@@ -78,6 +79,49 @@ def gaussian_log_likelihood(
         raise ValueError(f"noise_sd must be positive everywhere; its minimum is {np.min(sd)}")
     error = (truth - guess)[chosen] / sd[chosen]
     return float(np.mean(-0.5 * error**2 - np.log(sd[chosen]) - 0.5 * np.log(2 * np.pi)))
+
+
+def crps(draws: ArrayLike, observed: ArrayLike) -> np.ndarray:
+    r"""Continuous ranked probability score of each cell, from draws of its predictive distribution.
+
+    .. math:: \mathrm{CRPS} = \mathrm{E}\,|X - x| - \tfrac12 \mathrm{E}\,|X - X'|
+
+    In the units of x; the smaller, the better. Of one certain prediction it is the absolute error. Pairs of
+    different draws only, so that the expectation does not depend on how many draws there are.
+
+    Parameters
+    ----------
+    draws : array_like (draw, ...)
+        At least two.
+    observed : array_like (...)
+        NaN where nothing was observed.
+
+    Returns
+    -------
+    ndarray (...)
+        NaN where nothing was observed.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not go together, fewer than two draws.
+
+    References
+    ----------
+    Gneiting and Raftery (2007), Journal of the American Statistical Association 102(477); Ferro (2014),
+    Quarterly Journal of the Royal Meteorological Society 140(683), on pairs of different draws.
+    """
+    sample, x = np.asarray(draws, dtype=float), np.asarray(observed, dtype=float)
+    if sample.shape[1:] != x.shape or len(sample) < 2:
+        raise ValueError(
+            f"draws has shape {sample.shape}, observed {x.shape}: want (draw, *observed.shape), "
+            "two draws or more"
+        )
+    n = len(sample)
+    rank = (2 * np.arange(1, n + 1) - n - 1).reshape(-1, *[1] * x.ndim)
+    apart = 2 * (rank * np.sort(sample, axis=0)).sum(0) / (n * (n - 1))
+    score: np.ndarray = np.abs(sample - x).mean(0) - 0.5 * apart
+    return score
 
 
 def multinomial_log_loss(counts: ArrayLike, probability: ArrayLike) -> float:

@@ -8,6 +8,7 @@ from scipy.stats import multinomial, norm
 from sklearn.metrics import mean_squared_error, ndcg_score
 
 from pyro_sparse.metrics import (
+    crps,
     gaussian_log_likelihood,
     heldout_mse,
     multinomial_log_loss,
@@ -130,3 +131,24 @@ def test_ranking_refuses(arguments, message):
     for function in (recall_at_k, ndcg_at_k):
         with pytest.raises(ValueError, match=message):
             function(*arguments)
+
+
+def test_crps_of_draws_is_that_of_a_normal_in_closed_form():
+    """Gneiting and Raftery (2007), equation 21."""
+    rng = np.random.default_rng(0)
+    x = np.array([[-1.0, 0.3], [2.5, np.nan]])
+    draws = 0.4 + 0.7 * rng.standard_normal((200_000, 2, 2))
+    z = (x - 0.4) / 0.7
+    wanted = 0.7 * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi))
+    np.testing.assert_allclose(crps(draws, x), wanted, atol=0.01)
+    assert np.isnan(crps(draws, x)[1, 1])
+
+
+def test_crps_of_few_draws_has_no_bias():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal(100_000)
+    few, many = (crps(rng.standard_normal((n, len(x))), x).mean() for n in (2, 30))
+    assert abs(few - many) < 0.01
+    np.testing.assert_allclose(crps([[1.0], [1.0]], [3.0]), [2.0])
+    with pytest.raises(ValueError, match="two draws or more"):
+        crps([[1.0]], [3.0])

@@ -29,7 +29,7 @@ from ..training.restarts import pick
 if TYPE_CHECKING:
     from .transition_result import TransitionFit
 
-__all__ = ["carry", "forecast"]
+__all__ = ["carry", "drawn_ahead", "forecast", "gated_program"]
 
 
 def forecast(
@@ -52,8 +52,7 @@ def forecast(
     """
     check_whole(1, steps=steps, num_draws=num_draws)
     check_whole(0, seed=seed)
-    model = pick(fit.model, [fit.best])
-    model.dense = False
+    model = gated_program(fit)
     short = sequences.lengths < model.lags
     if short.any():
         first = int(short.argmax())
@@ -61,20 +60,10 @@ def forecast(
             f"X: sequence {sequences.sequence_names[first]!r} has {int(sequences.lengths[first])} frame(s), "
             f"wanted at least the {model.lags} that lead to the next"
         )
-    like = fit.model.axes
-    batch = sequences.batch(like.device, like.dtype)
     actions = _future(fit.sequences, sequences, steps, future_actions)
-    ahead = None if actions is None else torch.as_tensor(actions, dtype=like.dtype, device=like.device)
-    with undisturbed(seed=seed), torch.no_grad():
-        q = model.posterior(batch)
-        draws = []
-        for _ in range(num_draws):
-            z = carry(model, _last(q.rsample()[0], batch, model.lags), ahead, steps)
-            f = model.decode(z.flatten(0, 1).unsqueeze(0))
-            x = model.likelihood.observation(f).sample()[0].unflatten(0, z.shape[:2])
-            draws.append(x.double().cpu().numpy() * fit.sequences.scale + fit.sequences.centre)
+    draws = drawn_ahead(model, sequences, actions, steps, num_draws, seed)
     return xr.DataArray(
-        np.stack(draws),
+        draws * fit.sequences.scale + fit.sequences.centre,
         dims=("draw", "sequence", "step", "feature"),
         coords={
             "sequence": sequences.sequence_names,
@@ -82,6 +71,47 @@ def forecast(
             "feature": fit.feature_names,
         },
     )
+
+
+def gated_program(fit: TransitionFit) -> LatentTransition:
+    """The best restart, with its edges."""
+    model = pick(fit.model, [fit.best])
+    model.dense = False
+    return model
+
+
+def drawn_ahead(
+    model: LatentTransition,
+    sequences: Sequences,
+    actions: np.ndarray | None,
+    steps: int,
+    num_draws: int,
+    seed: int,
+) -> np.ndarray:
+    """Draws (draw, sequence, step, feature) of the frames after the last, in the fit's units.
+
+    Parameters
+    ----------
+    model : LatentTransition
+        `gated_program` of a fit.
+    sequences : Sequences
+        In the fit's units.
+    actions : ndarray (sequence, step, action) or None
+        Those that lead to each step, likewise.
+    steps, num_draws, seed : int
+    """
+    like = model.axes
+    batch = sequences.batch(like.device, like.dtype)
+    ahead = None if actions is None else torch.as_tensor(actions, dtype=like.dtype, device=like.device)
+    draws = []
+    with undisturbed(seed=seed), torch.no_grad():
+        q = model.posterior(batch)
+        for _ in range(num_draws):
+            z = carry(model, _last(q.rsample()[0], batch, model.lags), ahead, steps)
+            f = model.decode(z.flatten(0, 1).unsqueeze(0))
+            x = model.likelihood.observation(f).sample()[0].unflatten(0, z.shape[:2])
+            draws.append(x.double().cpu().numpy())
+    return np.stack(draws)
 
 
 def carry(model: LatentTransition, past: Tensor, actions: Tensor | None, steps: int) -> Tensor:

@@ -332,6 +332,57 @@ class TransitionFit(FitResult):
 
         return forecast(self, self._these_or_new(X, columns), steps, future_actions, num_draws, seed)
 
+    @isolated()
+    def forecast_scores(
+        self,
+        steps: int,
+        X: TableLike | None = None,
+        *,
+        origins: int = 5,
+        interval: float = 0.9,
+        num_draws: int = 200,
+        seed: int = 0,
+        **columns: Unpack[SequenceColumns],
+    ) -> pd.DataFrame:
+        """How good forecasts are of frames that are known, each forecast from those before it.
+
+        Every sequence is cut at its last `origins` places that leave `steps` frames; the frames after the cut
+        are forecast as `forecast` does. Give sequences, or later frames, that the fit has not seen: of its
+        own the scores flatter.
+
+        Parameters
+        ----------
+        steps : int
+            Frames ahead, at least 1.
+        X : sequences, optional
+            As in `fit`; default the sequences of the fit.
+        origins : int
+            Cuts of each sequence; shorter ones have as many as they can.
+        interval : float
+            Probability of the central interval whose coverage is reported.
+        num_draws, seed : int
+            As in `forecast`.
+        **columns
+            `actions`, `id`, `time` of X as in `transform`.
+
+        Returns
+        -------
+        DataFrame
+            One row for each `step` and `feature`: `coverage`, the share of cells inside the interval; `crps`,
+            the mean score of `ps.metrics.crps` in the feature's units; `crps_persistence`, that of the last
+            frame plus changes drawn from those of the fit's sequences; `n`, cells scored. Cells that are
+            missing, and frames beyond a gap, are not scored.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `transform`; no sequence with `steps` frames after the lags; a probability outside (0, 1).
+        """
+        from .forecast_scores import forecast_scores
+
+        sequences = self._these_or_new(X, columns)
+        return forecast_scores(self, sequences, steps, origins, interval, num_draws, seed)
+
     def edge_posterior(
         self,
         method: Literal["auto", "parent_sets", "gate_probability"] = "auto",

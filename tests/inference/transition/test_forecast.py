@@ -83,6 +83,59 @@ def test_forecasts_beat_the_last_frame_and_know_how_sure_they_are(sequences, fit
     assert not np.array_equal(found, fitted.forecast(3, future_actions=u[:, 12:], seed=1))
 
 
+def test_scores_are_those_of_forecasts_from_the_frames_before(sequences, fitted):
+    x, u = sequences
+    table = fitted.forecast_scores(2, x[:20], actions=u[:20], origins=2, interval=0.8, num_draws=400)
+    assert list(table.columns) == ["step", "feature", "coverage", "crps", "crps_persistence", "n"]
+    assert len(table) == 10 and (table["n"] == 40).all()
+    truth, scores, inside = [], [], []
+    for origin in (13, 12):
+        ahead = u[:20, origin : origin + 2]
+        drawn = fitted.forecast(
+            2, x[:20, :origin], actions=u[:20, :origin], future_actions=ahead, num_draws=400
+        )
+        truth.append(x[:20, origin : origin + 2])
+        scores.append(ps.metrics.crps(drawn, truth[-1]))
+        low, high = drawn.quantile([0.1, 0.9], "draw").to_numpy()
+        inside.append((low <= truth[-1]) & (truth[-1] <= high))
+    scores, inside = (np.mean(values, (0, 1)) for values in (scores, inside))
+    np.testing.assert_allclose(table["crps"].to_numpy().reshape(2, 5), scores, rtol=0.05)
+    np.testing.assert_allclose(table["coverage"].to_numpy().reshape(2, 5), inside, atol=0.11)
+    assert (table["crps"] < table["crps_persistence"]).all()
+    apart = np.abs(x[:20, 12:14] - x[:20, 11:13]).mean((0, 1))  # mean of two normals' distance, .56 of theirs
+    assert (table["crps_persistence"].to_numpy()[:5] < apart).all()
+
+
+@pytest.mark.filterwarnings("ignore:X. has missing cells")
+def test_cells_that_are_missing_or_beyond_a_gap_are_not_scored(sequences, fitted):
+    x, u = sequences
+    x = x[:6].copy()
+    x[0, 13, 2] = np.nan
+    table = fitted.forecast_scores(2, x, actions=u[:6], origins=1, num_draws=20)
+    assert table.set_index(["step", "feature"])["n"].unstack().to_numpy().tolist() == [
+        [6, 6, 5, 6, 6],
+        [6] * 5,
+    ]
+    short = [x[1], x[2, :3]]
+    table = fitted.forecast_scores(2, short, actions=[u[1], u[2, :3]], origins=5, num_draws=20)
+    assert (table["n"] == 6).all()
+    table = fitted.forecast_scores(1, short, actions=[u[1], u[2, :3]], origins=1, num_draws=4000)
+    drawn = fitted.forecast(
+        1, [x[1, :14], x[2, :2]], actions=[u[1, :14], u[2, :2]],
+        future_actions=np.stack([u[1, 14:15], u[2, 2:3]]), num_draws=4000,
+    )  # fmt: skip
+    wanted = ps.metrics.crps(drawn[:, :, 0], np.stack([x[1, 14], x[2, 2]])).mean(0)
+    np.testing.assert_allclose(table["crps"], wanted, rtol=0.05)
+
+
+def test_scores_refuse_what_they_cannot_score(sequences, fitted):
+    x, u = sequences
+    with pytest.raises(ValueError, match=r"X: the longest sequence has 3 frame\(s\), wanted 6 or more"):
+        fitted.forecast_scores(5, x[:2, :3], actions=u[:2, :3])
+    with pytest.raises(ValueError, match="interval: want a probability between 0 and 1, got 90"):
+        fitted.forecast_scores(1, interval=90)
+
+
 def test_each_sequence_goes_on_from_its_own_end(sequences, fitted):
     x, u = sequences
     own = {"future_actions": u[:2, 12:13], "num_draws": 400}
