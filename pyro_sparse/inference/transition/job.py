@@ -39,6 +39,7 @@ from .transition_schedule import TransitionSchedule
 __all__ = ["TransitionGroup", "TransitionJob"]
 
 _LEAST_PIECES = 20  # of which a tenth, kept aside, is two: `_split` wants as many
+_LEAST_ASIDE, _FEW = 2, 8  # sequences or pieces kept aside, and of how many as many are
 _LEAST_STEPS = 100  # of a dense fit that is worth looking at
 _BRIEF: AxisSearch = {"n_starts": 8, "steps": 50, "max_hops": 1}  # a search that Ctrl-C cut short
 _LEAST_ROWS = 20  # steps of the sequences: edge probabilities want as many
@@ -413,8 +414,10 @@ def _pieces(data: SequenceBatch, lags: int) -> SequenceBatch:
 def _split(data: SequenceBatch, holdout: float, seed: int) -> tuple[SequenceBatch, SequenceBatch | None]:
     n = len(data)
     aside = min(int(round(holdout * n)), 5000)
+    if holdout and n >= _FEW:  # nothing else notices that networks follow the noise of few frames
+        aside = max(aside, _LEAST_ASIDE)
     order = np.random.default_rng(seed).permutation(n)
-    if aside < 2:
+    if aside < _LEAST_ASIDE:
         return data.whole(), None
     if n - aside < 2:
         raise ValueError(f"holdout: {holdout!r} of {n} sequences leaves {n - aside} to learn from; lower it")

@@ -14,7 +14,7 @@ from pyro_sparse.graphs import consistency
 from pyro_sparse.graphs.selection import q_values
 from pyro_sparse.inference.edges.parents.transitions import steps_of
 from pyro_sparse.inference.rotation.jacobian_axes import jacobian_axes
-from pyro_sparse.inference.transition.job import _pieces
+from pyro_sparse.inference.transition.job import _pieces, _split
 from pyro_sparse.inference.transition.transition_axes import latents
 from pyro_sparse.inference.transition.transition_result import _recovered
 from pyro_sparse.inference.transition.transition_run import TransitionRun
@@ -224,6 +224,18 @@ def test_a_long_table_with_gaps_and_a_categorical_action():
     assert any("one restart only" in note for note in fit.warnings)
     gaps = "1 of 297 steps are unlinked by gaps, more than the regular step (1) "
     assert any(note.startswith(gaps) for note in fit.warnings)
+
+
+@pytest.mark.parametrize(("frames", "aside"), [(40, 0), (150, 2), (300, 2), (2000, 2)])
+def test_pieces_of_one_series_are_held_out_where_it_has_enough(frames, aside):
+    """A series of some 150 frames makes eleven pieces, and a tenth of these is one."""
+    batch = as_sequences(np.random.default_rng(0).normal(size=(1, frames, 3))).batch()
+    train, heldout = _split(_pieces(batch, lags=2), 0.1, 0)
+    assert (0 if heldout is None else len(heldout)) == aside
+    assert _split(_pieces(batch, lags=2), 0.0, 0)[1] is None
+    kept = train.present.sum() if train.present is not None else train.x.shape[0] * train.x.shape[1]
+    left = 0 if heldout is None else heldout.seen.sum()
+    assert kept + left == frames
 
 
 @pytest.mark.parametrize(
