@@ -5,7 +5,8 @@ of its own for every seed, or with --published-decoder one for all. MCC, R and R
 and R_con regress on validation frames); SHD is under MCC's permutation, and under the best one. Every run is
 two fits (dense, axes, polish, axes, edges); `flagged` says that the fit itself warns (a graph with a narrow
 gap, or restarts that disagree), `missed` that MCC, R_con or SHD fell short of what is asked. --baselines adds
-the other methods (MCC, R and R_con; they learn no graph) on the block sets.
+the other methods (MCC, R and R_con; they learn no graph) on the block sets. --off-model: other mechanisms, and
+no others (`_transition_off_model.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import _transition_off_model as off_model
 from benchmarks._common import Row, report_seeds
 
 SEEDS, QUICK_SEEDS = 5, 1
@@ -53,6 +55,7 @@ QUICK = ("ActionNonDiag", "TimeDiag", "ActionTimeCross")
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dataset", action="append", choices=list(SETS), help="only this one (repeatable)")
     parser.add_argument("--baselines", action="store_true", help="also the baselines, on the block sets")
+    parser.add_argument("--off-model", action="store_true", help="mechanisms unlike those of the paper")
     parser.add_argument("--published-decoder", action="store_true", help="one mixing for all seeds")
     parser.add_argument("--first-seed", type=int, default=0, help="begin at this seed (1000 and up: tuning)")
 
@@ -60,6 +63,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def tasks(options: argparse.Namespace) -> list[Row]:
     names = options.dataset or list(QUICK if options.quick else SETS)
     jobs: list[Row] = [{"dataset": name} for name in names]
+    if options.off_model:
+        families = list(off_model.FAMILIES)[: 2 if options.quick else None]
+        jobs = [{"dataset": "off_model", "family": family} for family in families]
     if options.baselines:
         jobs += [{"dataset": name, "method": m} for name in BLOCKS for m in BASELINES if suits(m, name)]
     decoder = {"decoder_seed": PUBLISHED_DECODER} if options.published_decoder else {}
@@ -76,8 +82,11 @@ def suits(method: str, dataset: str) -> bool:
 
 
 def run(
-    dataset: str, seed: int, quick: bool = False, decoder_seed: int | None = None, method: str = "sparse"
-) -> Row:
+    dataset: str, seed: int, quick: bool = False, decoder_seed: int | None = None, method: str = "sparse",
+    family: str | None = None,
+) -> Row:  # fmt: skip
+    if family is not None:
+        return off_model.run(family, seed, quick)
     if method == "sparse":
         return score(*fitted(dataset, seed, quick, decoder_seed))
     from pyro_sparse.rivals import SequenceBaseline
@@ -168,6 +177,8 @@ def missed(dataset: str, row: Row) -> bool:
 
 
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:
+    if options.off_model:
+        return {"off_model": off_model.figures(rows)}
     figures: Row = {}
     others = [row for row in rows if "method" in row]
     for name, method in dict.fromkeys((row["dataset"], row["method"]) for row in others):
@@ -192,6 +203,8 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
 
 def table(rows: list[Row]) -> list[Row]:
     """One line per set: medians, least and most, misses and how many of them the fit flagged."""
+    if any("family" in row for row in rows):
+        return [{name: value for name, value in row.items() if name != "task"} for row in rows]
     lines: list[Row] = []
     others = [row for row in rows if "method" in row]
     rows = [row for row in rows if "method" not in row]
