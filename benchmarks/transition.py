@@ -5,8 +5,8 @@ of its own for every seed, or with --published-decoder one for all. MCC, R and R
 and R_con regress on validation frames); SHD is under MCC's permutation, and under the best one. Every run is
 two fits (dense, axes, polish, axes, edges); `flagged` says that the fit itself warns (a graph with a narrow
 gap, or restarts that disagree), `missed` that MCC, R_con or SHD fell short of what is asked. --baselines adds
-the other methods (MCC, R and R_con; they learn no graph) on the block sets. --off-model: other mechanisms, and
-no others (`_transition_off_model.py`).
+the other methods (MCC, R and R_con; they learn no graph) on the block sets. --off-model: other mechanisms
+instead (`_transition_off_model.py`).
 """
 
 from __future__ import annotations
