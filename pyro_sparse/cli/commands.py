@@ -30,7 +30,10 @@ try:
     from .edges_asked import model_text
     from .explain import explained
     from .options import (
+        BAD_INPUT,
         EXIT_CODES,
+        INTERRUPTED,
+        NOTHING_FOUND,
         Anchors,
         Decimal,
         Encoding,
@@ -50,22 +53,16 @@ try:
     )
     from .printing import jsonable, print_doctor, print_edges, print_explanations, print_json, records, say
     from .recipe import (
-        BAD_INPUT,
-        CHECKPOINT,
-        INTERRUPTED,
-        NOTHING_FOUND,
         Recipe,
         finish,
-        folder,
         likelihood_of,
         rate_of,
-        refuse_results,
-        resumable,
         shown_in_options,
         together,
         train,
         train_restart,
     )
+    from .results_folder import CHECKPOINT, refuse_results, results_folder, resumable
 except ModuleNotFoundError as error:  # pragma: no cover
     raise SystemExit(f"pyro-sparse needs {error.name}; fix: pip install 'pyro-sparse[cli]'") from None
 
@@ -322,7 +319,7 @@ def fit(
     frame = recipe.frame()
     checkpoint = out / CHECKPOINT if restart_index is None and n_jobs == 1 else None
     # torchrun's processes share the folder, and their group is not there yet: only the first one locks it
-    with folder(out, alone=restart_index is None and os.environ.get("RANK", "0") == "0"):
+    with results_folder(out, alone=restart_index is None and os.environ.get("RANK", "0") == "0"):
         if restart_index is None:
             first = os.environ.get("RANK", "0") == "0"
             with resumable(out, checkpoint, begin_anew=force and first):
@@ -375,7 +372,7 @@ def merge(
     if not any(out.glob("restart-*.pt")):  # beside its parts a fit may be put together again
         refuse_results(out, force, resume=False)
     frame = recipe.frame()
-    with folder(out):
+    with results_folder(out):
         result = together(recipe, frame, parts, threads)
         finish(
             result, recipe.features(frame), out, fdr, began, as_json, str(edges), edge_seconds,
@@ -413,7 +410,7 @@ def demo(
     frame = table.x.rename(columns=table.features["test"])
     scales = dict(zip(frame.columns, table.features["scale"], strict=True))
     recipe = Recipe("", factors, decoder="linear", restarts=restarts, steps=steps, seed=seed)
-    with folder(out):
+    with results_folder(out):
         result = train(recipe, frame, threads, as_json)
         finish(
             result, frame, out, fdr, began, as_json, str(edges), edge_seconds,

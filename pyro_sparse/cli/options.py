@@ -7,7 +7,10 @@ from typing import Annotated, Any
 import typer
 
 __all__ = [
+    "BAD_INPUT",
     "EXIT_CODES",
+    "INTERRUPTED",
+    "NOTHING_FOUND",
     "Anchors",
     "Decimal",
     "Encoding",
@@ -26,6 +29,8 @@ __all__ = [
     "reading_of",
 ]
 
+# 2 as Typer's own where an option is wrong, 130 as a shell's for Ctrl-C (128 + SIGINT).
+NOTHING_FOUND, BAD_INPUT, INTERRUPTED = 3, 2, 130
 EXIT_CODES = (
     "Exit codes: 0 done; 2 bad input, and the message says how to fix it; 3 done and saved, but not one "
     "edge was kept; 130 interrupted, and all files are written for the fit so far."

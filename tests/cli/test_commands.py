@@ -20,7 +20,7 @@ import pyro_sparse as ps
 from pyro_sparse import plots
 from pyro_sparse.cli import commands as cli
 from pyro_sparse.cli.advice import in_options
-from pyro_sparse.cli.recipe import folder
+from pyro_sparse.cli.results_folder import results_folder
 from pyro_sparse.findings.finding import Finding
 from pyro_sparse.inference.edges.mcmc import sampler as polish
 from pyro_sparse.inference.training.loop import Run
@@ -630,12 +630,12 @@ def test_a_full_disk_under_standard_output_is_a_message(fitted):
 
 
 def test_two_fits_do_not_write_to_one_folder(run, table, tmp_path):
-    with folder(tmp_path / "out"):
+    with results_folder(tmp_path / "out"):
         done = run("fit", table, *QUICK, "--out", tmp_path / "out")
         assert done.code == cli.BAD_INPUT and "another pyro-sparse writes to" in done.err
-        with folder(tmp_path / "out", alone=False):  # a restart of the fit
+        with results_folder(tmp_path / "out", alone=False):  # a restart of the fit
             pass
-    with folder(tmp_path / "out"):
+    with results_folder(tmp_path / "out"):
         pass
     assert list((tmp_path / "out").iterdir()) == []
 

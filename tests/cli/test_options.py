@@ -17,7 +17,8 @@ import pyro_sparse as ps
 from pyro_sparse.cli import commands as cli
 from pyro_sparse.cli.edges_asked import model_text, read_edges
 from pyro_sparse.cli.options import reading_of
-from pyro_sparse.cli.recipe import CHECKPOINT, likelihood_of, refuse_results
+from pyro_sparse.cli.recipe import likelihood_of
+from pyro_sparse.cli.results_folder import CHECKPOINT, refuse_results
 from pyro_sparse.inference.training.loop import Run
 
 QUICK = ["-k", "2", "--restarts", "2", "--steps", "20", "--decoder", "linear", "--edges", "score"]
