@@ -1,7 +1,8 @@
 """A long table (one row per frame; columns for sequence, time, actions, features) as sorted, checked frames.
 
 Time stamps become whole multiples of one regular step. A longer step is a gap: the frame after it cannot be
-predicted from the frame before. A step that is not a multiple of the regular one is refused, not guessed at.
+predicted from the frame before. A step that is not a multiple of the regular one is refused, not guessed at,
+unless the caller says what the step is: stamps of a clock that is not exact may then be off it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ __all__ = ["Frames", "as_in_the_fit", "check_finite", "read_long", "roles_of"]
 
 TimeStep: TypeAlias = "float | str | timedelta | np.timedelta64 | pd.Timedelta"
 _TOLERANCE = 1e-3  # of a step: time stamps that are floats do not add up exactly
+# Of a step that the caller gave: halfway to where it would be unclear whether it is one step or two.
+_JITTER = 0.25
 
 
 class Frames(NamedTuple):
@@ -45,6 +48,8 @@ class Frames(NamedTuple):
         The caller's time stamps.
     step : number, Timedelta or None
         The regular difference of time stamps; in months for stamps that are months apart.
+    jitter : float
+        By how much of a step differences are off whole steps, at most; 0 where they are exact.
     index : MultiIndex or None
         The caller's id of each frame, and its time, or its number where there is no time.
     """
@@ -57,6 +62,7 @@ class Frames(NamedTuple):
     broken: np.ndarray
     time: np.ndarray | None = None
     step: TimeStep | None = None
+    jitter: float = 0.0
     index: Any = None  # typed as a MultiIndex it would clash with the tuple's own `index`
 
 
@@ -77,7 +83,8 @@ def read_long(
         Columns or index levels; without `id` all rows are one sequence, without `time` they are in order.
         Sequences are sorted by id (`in_order`), whatever the order of the rows.
     step : number, time difference or None
-        The regular step; by default the most common difference.
+        The regular step; by default the most common difference. Of a step that is given, differences may be
+        off by a quarter.
     actions : list of str or None
     features : list of str or None
         By default every other column.
@@ -131,8 +138,9 @@ def read_long(
                 f"({int((sequence < 0).sum())} such row(s)); say which sequence it belongs to, or drop it"
             )
     order, broken, stamps = np.argsort(sequence, kind="stable"), np.zeros(len(table), dtype=bool), None
+    jitter = 0.0
     if time is not None:
-        order, broken, stamps, step = _sort(table[str(time)], sequence, names, step)
+        order, broken, stamps, step, jitter = _sort(table[str(time)], sequence, names, step)
     elif step is not None:
         raise ValueError(f"time_step={step!r}: there is no time column to measure; give time= as well")
     table, index = table.iloc[order], None
@@ -148,6 +156,7 @@ def read_long(
         broken=broken,
         time=stamps,
         step=step,
+        jitter=jitter,
         index=index,
     )
 
@@ -166,8 +175,8 @@ def _check_features(table: pd.DataFrame, features: list[str]) -> None:
 
 def _sort(
     stamps: pd.Series, sequence: np.ndarray, names: list[str], step: TimeStep | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, TimeStep | None]:
-    """Order of the rows, where a gap leads to the frame, the stamps in that order, and the step."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, TimeStep | None, float]:
+    """Order of the rows, where a gap leads to the frame, stamps in that order, the step, and the jitter."""
     missing = stamps.isna().to_numpy()
     if missing.any():
         raise ValueError(
@@ -189,24 +198,28 @@ def _sort(
             f"time: {where(first)} has two rows at {stamps[first]} ({int((steps == 0).sum())} such pair(s)); "
             "give one row per id and time"
         )
-    broken = np.zeros(len(clock), dtype=bool)
+    broken, jitter, tolerance = np.zeros(len(clock), dtype=bool), 0.0, _JITTER
     if len(steps):
         if step is None:
+            tolerance = _TOLERANCE
             # floats that should be equal are not: compare to a thousandth of the smallest
             _, kind, count = np.unique(
                 np.round(steps / steps.min(), 3), return_inverse=True, return_counts=True
             )
             step = cast(float, steps[kind == count.argmax()][0])
         ratio = steps / step
-        odd = (np.abs(ratio - np.rint(ratio)) > _TOLERANCE) | (np.rint(ratio) == 0)
+        off = np.abs(ratio - np.rint(ratio))
+        odd = (off > tolerance) | (np.rint(ratio) == 0)
         if odd.any():
             t = int(inner[odd.argmax()])
             raise ValueError(
                 f"time: {where(t)} goes from {stamps[t - 1]} to {stamps[t]}, {ratio[odd.argmax()]:.4g} "
                 f"steps of {_in_words(step, unit)} ({int(odd.sum())} such pair(s)); wanted whole steps: "
-                "give time_step=, resample to a regular grid, or split the sequence there by id"
+                "give time_step= (stamps may be off by a quarter of it), resample to a regular grid, or "
+                "split the sequence there by id"
             )
         broken[inner] = np.rint(ratio) > 1
+        jitter = float(off.max()) if off.max() > _TOLERANCE else 0.0
     if step is not None:
         step = (
             pd.Timedelta(int(step), unit="ns")
@@ -215,7 +228,7 @@ def _sort(
             if hasattr(step, "item")
             else step
         )
-    return order, broken, stamps, step
+    return order, broken, stamps, step, jitter
 
 
 def _in_words(step: float, unit: str) -> str:

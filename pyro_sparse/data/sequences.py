@@ -116,6 +116,8 @@ class Sequences:
         The caller's time stamps; NaN or NaT at padding.
     step : number, Timedelta or None
         The regular difference of time stamps; in months for stamps that are months apart.
+    jitter : float
+        By how much of a step time stamps are off whole steps, at most.
     index : MultiIndex or None
         Of a DataFrame with ids: id and time of each frame, one sequence after the other.
     roles : dict of str to label or list of labels
@@ -140,6 +142,7 @@ class Sequences:
     gap: np.ndarray | None = None
     time: np.ndarray | None = None
     step: TimeStep | None = None
+    jitter: float = 0.0
     index: pd.MultiIndex | None = None
     roles: dict[str, Any] = field(default_factory=dict)
     checks: tuple[Finding, ...] = ()
@@ -171,14 +174,21 @@ class Sequences:
     @property
     def findings(self) -> list[Finding]:
         """What a reader of a fit to these sequences should know of them."""
+        notes = []
+        if self.jitter:
+            uneven = (
+                f"time stamps are up to {self.jitter:.0%} of a step ({self.step}) off whole steps, and are "
+                "taken for whole ones"
+            )
+            notes.append(Finding("time", uneven, "resample to a regular grid", source="data"))
         if self.gap is None:
-            return list(self.checks)
+            return [*notes, *self.checks]
         message = (
             f"{int(self.gap.sum())} of {self.n_frames - len(self)} steps are unlinked by gaps, more than the "
             f"regular step ({self.step}) lies between their frames"
         )
         remedy = "if none is missing there (weekends), give the frames' numbers as time"
-        return [Finding("gaps", message, remedy, source="data"), *self.checks]
+        return [*notes, Finding("gaps", message, remedy, source="data"), *self.checks]
 
     @property
     def action_columns(self) -> list[str]:
@@ -253,8 +263,9 @@ def as_sequences(
         Column (or index level) of a DataFrame to sort by: numbers, datetimes or periods.
     time_step : number or time difference, optional
         Time from one frame to the next, by default the most common difference. A larger difference is a gap;
-        one that is not a multiple of it is an error. Datetimes that all lie whole months apart are counted in
-        months.
+        one that is not a multiple of it is an error. Where a step is given, differences may be off whole
+        steps by a quarter of it, as of a clock that is not exact, and a finding says so. Datetimes that all
+        lie whole months apart are counted in months.
     likelihood : Likelihood, optional
         Its `check` has the last word on values; its `standardise` says whether features are z-scored.
     standardise : bool
@@ -352,6 +363,7 @@ def as_sequences(
         gap=_fold(frames.broken, present, False) if lag and frames.broken.any() else None,
         time=None if frames.time is None else _fold_time(frames.time, present),
         step=frames.step,
+        jitter=frames.jitter,
         index=frames.index,
         roles=roles_of(id, time, cast("Sequence[Hashable] | None", actions))
         if isinstance(X, pd.DataFrame)

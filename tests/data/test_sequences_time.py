@@ -109,6 +109,24 @@ def test_the_step_can_be_given():
     assert got.step == 1 and np.flatnonzero(got.linked[0]).tolist() == [0, *range(14, 24)]
 
 
+def test_stamps_of_an_inexact_clock_are_taken_for_whole_steps_of_a_given_step():
+    rng = np.random.default_rng(0)
+    steps = np.r_[np.arange(12), np.arange(14, 30)]  # one step of three
+    seconds = 600.0 * steps + rng.uniform(-60, 60, len(steps))
+    times = pd.Timestamp("2024-03-01") + pd.to_timedelta(seconds, unit="s")
+    with pytest.raises(ValueError, match=r"give time_step= \(stamps may be off by a quarter of it\)"):
+        timed(times)
+    got = timed(times, time_step="10min")
+    assert got.linked[0].tolist() == [t != 12 for t in range(len(steps))]
+    off = np.abs(np.diff(seconds) / 600 - np.diff(steps)).max()
+    assert got.jitter == pytest.approx(off, abs=1e-6) and 0 < off < 0.2
+    (note, *_) = [finding for finding in got.findings if finding.kind == "time"]
+    assert f"up to {off:.0%} of a step" in note.message and not note.is_doubt
+    with pytest.raises(ValueError, match="wanted whole steps"):
+        timed(times, time_step="6min")
+    assert timed(np.arange(12.0)).jitter == 0
+
+
 def test_given_steps_of_calendars():
     quarters = pd.date_range("1990-01-01", periods=14, freq="QS")
     assert timed(quarters, time_step=3).linked is None
