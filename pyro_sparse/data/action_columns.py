@@ -1,8 +1,8 @@
 """Actions of sequences as numbers: one column of each that is a number, contrasts of each that is labels.
 
 An action of two levels is the column 0/1, as a caller would code it. One of L > 2 levels is L - 1 columns,
-orthonormal contrasts, in which every two levels are equally far apart: no level is the reference, and what
-is asked of inner products only does not depend on the order of the levels.
+orthonormal contrasts, in which every two levels are equally far apart: no level is the reference. Contrasts
+are taken in the order in which levels are first met, so that what they are called changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scipy.linalg import helmert
 from .columns import in_order
 from .long_table import Frames, check_finite
 
-__all__ = ["FittedActions", "contrasts", "encode", "n_columns"]
+__all__ = ["FittedActions", "contrasts", "encode", "n_columns", "orient"]
 
 
 class FittedActions(NamedTuple):
@@ -30,10 +30,13 @@ class FittedActions(NamedTuple):
         As the caller gave them.
     levels : dict of str to list
         Of each categorical action.
+    order : dict of str to list of int
+        Row of `contrasts` that each level takes, of actions of more than two levels.
     """
 
     names: list[str]
     levels: dict[str, list]
+    order: dict[str, list[int]]
 
 
 def n_columns(names: list[str], levels: dict[str, list]) -> list[int]:
@@ -68,8 +71,8 @@ def contrasts(n_levels: int) -> np.ndarray:
     return np.array([[0.0], [1.0]]) if n_levels == 2 else helmert(n_levels).T
 
 
-def encode(frames: Frames, like: FittedActions | None) -> tuple[np.ndarray, list[str], dict[str, list]]:
-    """Actions as numbers, NaN where missing, their names, and the levels of those of labels.
+def encode(frames: Frames, like: FittedActions | None) -> tuple[np.ndarray, FittedActions]:
+    """Actions as numbers, NaN where missing, and how labels became numbers.
 
     Parameters
     ----------
@@ -82,8 +85,7 @@ def encode(frames: Frames, like: FittedActions | None) -> tuple[np.ndarray, list
     -------
     values : ndarray (frame, column)
         One action after the other, `n_columns` of each.
-    names : list of str
-    levels : dict of str to list
+    actions : FittedActions
 
     Raises
     ------
@@ -92,6 +94,7 @@ def encode(frames: Frames, like: FittedActions | None) -> tuple[np.ndarray, list
     """
     columns: dict[str, np.ndarray] = {}
     levels: dict[str, list] = {}
+    order: dict[str, list[int]] = {}
     actions = frames.actions or {}
     if like is not None and set(actions) != set(like.names):
         raise ValueError(f"actions: are {list(actions)}, the model was fitted to {like.names}; give the same")
@@ -123,11 +126,44 @@ def encode(frames: Frames, like: FittedActions | None) -> tuple[np.ndarray, list
                     "leave those sequences out, or fit again with them"
                 )
         codes = pd.Index(levels[name], dtype=object).get_indexer(values.astype(object))  # -1: missing
-        columns[name] = np.where(codes[:, None] < 0, np.nan, contrasts(len(levels[name]))[codes])
+        design = contrasts(len(levels[name]))
+        if len(levels[name]) > 2:
+            order[name] = _first_met(codes) if like is None else like.order[name]
+            design = design[order[name]]
+        columns[name] = np.where(codes[:, None] < 0, np.nan, design[codes])
     names = list(columns) if like is None else like.names
     for name, numbers in columns.items():
         check_finite(numbers[:, :1], [name], frames, "actions")
-    return np.concatenate([columns[name] for name in names], 1), names, levels
+    numbers_of_all = np.concatenate([columns[name] for name in names], 1)
+    return numbers_of_all, FittedActions(names, levels, order)
+
+
+def _first_met(codes: np.ndarray) -> list[int]:
+    """Place of each code among all of them by where it first stands; -1 is none."""
+    met = list(dict.fromkeys(codes[codes >= 0].tolist()))
+    return np.argsort(met).tolist()
+
+
+def orient(scale: np.ndarray, values: np.ndarray, widths: list[int]) -> np.ndarray:
+    """Scales whose sign makes the value that is met first the lower one, of actions of two values.
+
+    Whether a caller says 0 or 1 of one of two states, or calls them so that the one or the other comes first
+    in the alphabet, is then no difference.
+
+    Parameters
+    ----------
+    scale : ndarray (column,)
+    values : ndarray (frame, column)
+        NaN where missing.
+    widths : list of int
+        Columns of each action.
+    """
+    oriented = scale.copy()
+    for column in np.flatnonzero(np.repeat(widths, widths) == 1):
+        seen = values[~np.isnan(values[:, column]), column]
+        if len(np.unique(seen)) == 2 and seen[0] == seen.max():
+            oriented[column] *= -1
+    return oriented
 
 
 def _in_words(values: pd.Series) -> pd.Series:

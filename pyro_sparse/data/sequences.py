@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .._utils.checks import check_whole
 from ..findings.finding import Finding
-from .action_columns import FittedActions, encode, n_columns
+from .action_columns import FittedActions, encode, n_columns, orient
 from .columns import as_frame, check_magnitude, check_scales, match_features, read_names
 from .long_table import Frames, TimeStep, as_in_the_fit, check_finite, read_long, roles_of
 from .sequence_arrays import SequencesLike, read_arrays
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["SequenceBatch", "Sequences", "as_sequences"]
 
 _LEAST_STEPS = 10
+_DECIMALS = 12  # of standardised actions: codings that differ by rounding are then the same to the bit
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,11 +107,13 @@ class Sequences:
     centre, scale : ndarray (feature,)
         ``x = (original - centre) / scale``.
     action_centre, action_scale : ndarray (column,)
-        The same for `actions`; empty where there are none.
+        The same for `actions`; empty where there are none. A scale may be negative.
     feature_names, action_names, sequence_names : list of str
         An action has one name, however many columns it takes.
     action_levels : dict of str to list
         Levels of each categorical action, in their order.
+    level_order : dict of str to list of int
+        By which contrasts those of more than two levels are coded (`data/action_columns.py`).
     gap : ndarray of bool (sequence, time) or None
         True where more than one step of time leads to the frame; None if none does, or no past counts.
     time : ndarray (sequence, time) or None
@@ -138,6 +141,7 @@ class Sequences:
     action_names: list[str]
     sequence_names: list[str]
     action_levels: dict[str, list]
+    level_order: dict[str, list[int]] = field(default_factory=dict)
     gap: np.ndarray | None = None
     time: np.ndarray | None = None
     step: TimeStep | None = None
@@ -238,7 +242,8 @@ def as_sequences(
 
     Features and numeric actions are z-scored over the cells that were seen. An action of labels (category,
     text, bool or object) stays one action: of two levels it is z-scored 0/1; of L levels L - 1 contrasts,
-    centred and divided by one number, so that their variances add to one (`data/action_columns.py`).
+    centred and divided by one number, so that their variances add to one (`data/action_columns.py`). Of an
+    action of two values, text or numbers, the one that is met first is the negative one.
 
     Parameters
     ----------
@@ -313,7 +318,9 @@ def as_sequences(
     if likelihood is not None:
         likelihood.check(x, names)
     present = np.arange(frames.lengths.max()) < frames.lengths[:, None]
-    fitted_actions = None if like is None else FittedActions(like.action_names, like.action_levels)
+    fitted_actions = None
+    if like is not None:
+        fitted_actions = FittedActions(like.action_names, like.action_levels, like.level_order)
     encoded = None if frames.actions is None else encode(frames, fitted_actions)
     linked = _links(present, frames.broken, None if encoded is None else encoded[0], lag)
     if like is None:
@@ -322,19 +329,22 @@ def as_sequences(
     scaled = standardise and (likelihood is None or likelihood.standardise)
     centre, scale = _scales(x, names, "X: column", scaled) if like is None else (like.centre, like.scale)
     action_centre, action_scale = np.zeros(0), np.zeros(0)
-    values, names_of_actions, levels = encoded or (None, [], {})
+    values, (names_of_actions, levels, level_order) = encoded or (None, FittedActions([], {}, {}))
     widths = n_columns(names_of_actions, levels)
     column_owners = [name for name, width in zip(names_of_actions, widths, strict=True) for _ in range(width)]
     if like is not None:
         action_centre, action_scale = like.action_centre, like.action_scale
     elif values is not None:
         action_centre, action_scale = _scales(values, column_owners, "actions: column", standardise)
-        action_scale = _pooled(action_scale, widths) if standardise else action_scale
+        if standardise:
+            action_scale = orient(_pooled(action_scale, widths), values, widths)
     observed = _fold(~np.isnan(x), present, False)
     filler = 0.0 if likelihood is None else likelihood.filler
     cells = np.nan_to_num((x - centre) / scale, nan=filler)
     check_magnitude(names, cells)
     acts = None if values is None else np.nan_to_num((values - action_centre) / action_scale)
+    if acts is not None:
+        acts = acts.round(_DECIMALS) + 0.0
     if acts is not None:
         check_magnitude(column_owners, acts, "actions: column")
     return Sequences(
@@ -351,6 +361,7 @@ def as_sequences(
         action_names=names_of_actions,
         sequence_names=frames.sequence_names,
         action_levels=levels,
+        level_order=level_order,
         gap=_fold(frames.broken, present, False) if lag and frames.broken.any() else None,
         time=None if frames.time is None else _fold_time(frames.time, present),
         step=frames.step,

@@ -406,6 +406,7 @@ class TransitionFit(FitResult):
                 "action_names": sequences.action_names,
                 "sequence_names": [],
                 "action_levels": {k: [_plain(v) for v in vs] for k, vs in sequences.action_levels.items()},
+                "level_order": sequences.level_order,
                 "roles": sequences.roles,
                 "step": _plain(step) if isinstance(step, int | float | np.number | None) else str(step),
             },

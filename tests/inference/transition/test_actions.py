@@ -48,8 +48,8 @@ def fit_of(table, action, **options):
 def test_a_fit_is_the_same_however_its_action_is_coded(n_levels, tmp_path):
     table, codes = frames(n_levels)
     text = np.array(["none", "some", "x"])[codes]
-    ways = [text, pd.Categorical(codes, ordered=True)]
-    ways += [codes, codes == 1] if n_levels == 2 else []
+    ways = [text, pd.Categorical(codes, ordered=True), np.array(["b", "a", "c"])[codes]]
+    ways += [codes, codes == 0] if n_levels == 2 else []
     fits = [fit_of(table, way) for way in ways]
     edges = [fit.edge_posterior(num_draws=20) for fit in fits]
     for fit, idata in zip(fits, edges, strict=True):
@@ -262,7 +262,7 @@ def test_latents_are_numbered_by_what_actions_drive(lags):
 
 
 def test_the_strength_of_an_action_is_the_spread_of_its_effect():
-    """Of a linear effect, by whatever contrasts: its standard deviation over the steps, as that of a number."""
+    """Of a linear effect, by whatever contrasts: its standard deviation over the steps, as of a number."""
     rng = np.random.default_rng(0)
     codes = rng.choice(4, 400, p=[0.6, 0.2, 0.1, 0.1])
     codes[:4] = range(4)

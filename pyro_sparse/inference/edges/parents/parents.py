@@ -442,8 +442,8 @@ def _groups(groups: ArrayLike | None, n_columns: int) -> NDArray[np.intp] | None
     whole = owners.dtype.kind in "iu" and owners.shape == (n_columns,)
     if not whole or set(owners.tolist()) != set(range(int(owners.max()) + 1)):
         raise ValueError(
-            f"groups: want the candidate of each of {n_columns} columns, whole numbers from 0 that leave none "
-            f"out, got {owners.dtype} of shape {owners.shape}: {owners.tolist()}"
+            f"groups: want the candidate of each of {n_columns} columns, whole numbers from 0 that leave "
+            f"none out, got {owners.dtype} of shape {owners.shape}: {owners.tolist()}"
         )
     return None if np.array_equal(owners, np.arange(n_columns)) else owners
 
