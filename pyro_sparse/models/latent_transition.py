@@ -559,14 +559,14 @@ class LatentTransition(Model):
                 f"required_{graph}: edge ({i}, {source!r}) is also forbidden; remove one of the two "
                 "constraints"
             )
-        on_device = {"device": self.must.device} if hasattr(self, "must") else {}
-        self.register_buffer("must", must.to(**on_device))
-        self.register_buffer("allowed", permitted.to(**on_device))
+        place = self.must.device if hasattr(self, "must") else must.device
+        self.register_buffer("must", must.to(place))
+        self.register_buffer("allowed", permitted.to(place))
         # not in files: they follow from the arguments and the actions' names
         widths = torch.tensor([1] * past + self.action_widths)
         parents = torch.arange(self.n_parents).repeat_interleave(widths)
-        self.register_buffer("parent_of_input", parents.to(**on_device), persistent=False)
-        self.register_buffer("log_odds", self._log_odds().to(**on_device), persistent=False)
+        self.register_buffer("parent_of_input", parents.to(place), persistent=False)
+        self.register_buffer("log_odds", self._log_odds().to(place), persistent=False)
 
     def _latent_edge(self, name: str, target: int | str, source: int | str) -> tuple[int, int]:
         d = self.n_latents if self.lags else 0

@@ -387,7 +387,7 @@ def _moments(
         by_actions = inverse @ by_actions if lags else by_actions
         actions = np.einsum("nij,nkj->jik", by_actions, by_actions) / n
         if len(actions) > model.n_actions:
-            starts = np.cumsum(model.action_widths) - model.action_widths
+            starts = (np.cumsum(model.action_widths) - model.action_widths).tolist()
             actions = np.add.reduceat(actions, starts, axis=0)
     return _Moments(time, actions, jacobian, root, noise, spread)
 

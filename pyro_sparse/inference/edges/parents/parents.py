@@ -250,7 +250,7 @@ def _enumerate(evidence: SetEvidence, settings: _Settings, rng: np.random.Genera
         e = power * evidence(parents)[..., i]
         if log_odds is not None:
             e = e + (chosen @ log_odds[i, free[i]])[:, None]
-        k = np.arange(m + 1)
+        k = np.arange(m + 1.0)
         by_size = np.stack([logsumexp(e[size == s], axis=0) for s in k])
         rate = k[:, None] * log_in + (m - k)[:, None] * log_out
         if log_odds is not None:
