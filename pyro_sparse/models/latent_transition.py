@@ -79,14 +79,6 @@ class LatentTransition(Model):
         they are numbered so that the strengths found suit these edges best.
     self_loops : {"free", "required", "forbidden"}
         The diagonal of the time graph, likewise.
-    required_action, forbidden_action : iterable of (target, action), optional
-        The same for actions, by name or by position.
-    edge_odds_time, edge_odds_action : mapping of edges to odds, DataFrame or array, optional
-        By how much the odds of single edges differ from those of all others: 1 says nothing, 20 that an edge
-        is expected, .05 that it is not. Edges are (target, source), at every lag, and (target, action); an
-        array has these dimensions, a DataFrame targets as its rows and names of actions as its columns.
-        Odds of an edge that is required or forbidden are not read. They count in training and in the
-        evidence of parent sets, and where latents are numbered.
     concentration : tuple of float
         Beta prior (a, b) of the inclusion probability η.
     hard_gates : bool
@@ -97,6 +89,14 @@ class LatentTransition(Model):
         all and MCC in three (`benchmarks/smoother.py`); a fit takes 2.3 times as long. By default the guide
         is q(z_t | x_t). Smoothed latents lean towards what the transition expects, which `edge_posterior`
         does not know of.
+    required_action, forbidden_action : iterable of (target, action), optional
+        Edges of actions that must be there, or must not; actions by name or by position.
+    edge_odds_time, edge_odds_action : mapping of edges to odds, DataFrame or array, optional
+        By how much the odds of single edges differ from those of all others: 1 says nothing, 20 that an edge
+        is expected, .05 that it is not. Edges are (target, source), at every lag, and (target, action); an
+        array has these dimensions, a DataFrame targets as its rows and names of actions as its columns.
+        Odds of an edge that is required or forbidden are not read. They count in training and in the
+        evidence of parent sets, and where latents are numbered.
     action_widths : sequence of int, optional
         Columns of each action: one fewer than the levels of a categorical one, and 1 of any other; default
         those of the sequences that are fitted. A gate opens all columns of an action, or none.
