@@ -87,7 +87,8 @@ def _assumptions(fit: TransitionFit | None) -> pd.DataFrame:
         graphs += [] if fit.graph_action is None else [fit.graph_action[best]]
         beyond = fit.agreement.get("beyond_linear", {best: np.nan})[best]
         jacobian, graph = believed(jacobian, beyond), np.concatenate(graphs, 1)
-        influences = fitted_influence(jacobian[:, :, np.concatenate(inputs)], graph, d, lags)
+        columns, widths = np.concatenate(inputs), fit.model.action_widths
+        influences = fitted_influence(jacobian[:, :, columns], graph, d, lags, widths)
         checks = axis_checks(fit.model, batch, best, turn, graph, beyond)
         # a sufficient condition: with independent noise only rotations are left, which less rules out
         enough = bool(lags) and checks.independent_noise and bool(checks.mixing.max() < MIXED)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .._utils.checks import check_whole
 from ..findings.finding import Finding
-from .action_columns import FittedActions, encode, level_name
+from .action_columns import FittedActions, encode, n_columns, orient
 from .columns import as_frame, check_magnitude, check_scales, match_features, read_names
 from .long_table import Frames, TimeStep, as_in_the_fit, check_finite, read_long, roles_of
 from .sequence_arrays import SequencesLike, read_arrays
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["SequenceBatch", "Sequences", "as_sequences"]
 
 _LEAST_STEPS = 10
+_DECIMALS = 12  # of standardised actions: codings that differ by rounding are then the same to the bit
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +51,9 @@ class SequenceBatch:
         where one of the last `lag` steps is a gap in time, nor where an action is missing. The first `lag`
         frames are judged by what there is of their past (frame 0: its action only): what to do with them is
         for the model to say. None when all are True.
-    actions : Tensor (sequence, time, action) or None
-        Standardised, 0 where missing; ``actions[:, t]`` leads to frame t.
+    actions : Tensor (sequence, time, column) or None
+        Standardised, 0 where missing; ``actions[:, t]`` leads to frame t. A categorical action of more than
+        two levels has several columns.
     total : int
         Sequences in the full data: the plate scales the minibatch by ``total / len(x)``.
     """
@@ -104,12 +106,14 @@ class Sequences:
         As in `SequenceBatch`.
     centre, scale : ndarray (feature,)
         ``x = (original - centre) / scale``.
-    action_centre, action_scale : ndarray (action,)
-        The same for `actions`; empty where there are none.
+    action_centre, action_scale : ndarray (column,)
+        The same for `actions`; empty where there are none. A scale may be negative.
     feature_names, action_names, sequence_names : list of str
-        A categorical action has a name per level, ``"column=level"``.
+        An action has one name, however many columns it takes.
     action_levels : dict of str to list
-        Levels of each categorical action, in the order of their columns.
+        Levels of each categorical action, in their order.
+    level_order : dict of str to list of int
+        By which contrasts those of more than two levels are coded (`data/action_columns.py`).
     gap : ndarray of bool (sequence, time) or None
         True where more than one step of time leads to the frame; None if none does, or no past counts.
     time : ndarray (sequence, time) or None
@@ -139,6 +143,7 @@ class Sequences:
     action_names: list[str]
     sequence_names: list[str]
     action_levels: dict[str, list]
+    level_order: dict[str, list[int]] = field(default_factory=dict)
     gap: np.ndarray | None = None
     time: np.ndarray | None = None
     step: TimeStep | None = None
@@ -191,10 +196,9 @@ class Sequences:
         return [*notes, Finding("gaps", message, remedy, source="data"), *self.checks]
 
     @property
-    def action_columns(self) -> list[str]:
-        """Names of the actions as the caller gave them: one for all levels of a categorical action."""
-        owner = {level_name(column, v): column for column, vs in self.action_levels.items() for v in vs}
-        return list(dict.fromkeys(owner.get(name, name) for name in self.action_names))
+    def action_widths(self) -> list[int]:
+        """Columns that each action takes in `actions`."""
+        return n_columns(self.action_names, self.action_levels)
 
     def batch(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> SequenceBatch:
         """All sequences as tensors."""
@@ -247,7 +251,9 @@ def as_sequences(
     """Check a caller's sequences and bring them to model units.
 
     Features and numeric actions are z-scored over the cells that were seen. An action of labels (category,
-    text, bool or object) becomes one column per level, z-scored too.
+    text, bool or object) stays one action: of two levels it is z-scored 0/1; of L levels L - 1 contrasts,
+    centred and divided by one number, so that their variances add to one (`data/action_columns.py`). Of an
+    action of two values, text or numbers, the one that is met first is the negative one.
 
     Parameters
     ----------
@@ -296,7 +302,7 @@ def as_sequences(
     >>> table = pd.concat([table.assign(who=who) for who in ("Ann", "Bo", "Cy")])
     >>> data = as_sequences(table, id="who", time="day", actions=["do"])
     >>> data.x.shape, data.action_names, data.linked[0]
-    ((3, 5, 1), ['do=a', 'do=b'], array([ True,  True,  True, False,  True]))
+    ((3, 5, 1), ['do'], array([ True,  True,  True, False,  True]))
     """
     check_whole(0, lag=lag)
     feature_names, action_names = read_names(feature_names), read_names(action_names, "action_names")
@@ -304,7 +310,7 @@ def as_sequences(
     if like is not None and isinstance(X, pd.DataFrame):
         id, time, actions = as_in_the_fit(X, like.roles, {"id": id, "time": time, "actions": actions})
     if like is not None and (actions is None) != (like.actions is None):
-        had = "without actions" if like.actions is None else f"with actions {like.action_columns}"
+        had = "without actions" if like.actions is None else f"with actions {like.action_names}"
         raise ValueError(f"actions: the model was fitted {had}; give new sequences likewise")
     if actions is None and lag == 0:
         raise ValueError("lag=0: without actions nothing drives the latents; give actions=, or lag=1 or more")
@@ -316,16 +322,16 @@ def as_sequences(
             raise ValueError(f"{misplaced[0]}: is for a DataFrame, X is {type(X).__name__}; leave it out")
         frames = read_arrays(X, actions, feature_names, action_names)
         if like is not None and frames.actions is not None and action_names is None:
-            if len(frames.actions) == len(like.action_columns):  # an array has no names: by position
-                named = dict(zip(like.action_columns, frames.actions.values(), strict=True))
+            if len(frames.actions) == len(like.action_names):  # an array has no names: by position
+                named = dict(zip(like.action_names, frames.actions.values(), strict=True))
                 frames = frames._replace(actions=named)
     x, names = _features(frames, like)
     if likelihood is not None:
         likelihood.check(x, names)
     present = np.arange(frames.lengths.max()) < frames.lengths[:, None]
-    fitted_actions = (
-        None if like is None else FittedActions(like.action_columns, like.action_names, like.action_levels)
-    )
+    fitted_actions = None
+    if like is not None:
+        fitted_actions = FittedActions(like.action_names, like.action_levels, like.level_order)
     encoded = None if frames.actions is None else encode(frames, fitted_actions)
     linked = _links(present, frames.broken, None if encoded is None else encoded[0], lag)
     if like is None:
@@ -334,18 +340,24 @@ def as_sequences(
     scaled = standardise and (likelihood is None or likelihood.standardise)
     centre, scale = _scales(x, names, "X: column", scaled) if like is None else (like.centre, like.scale)
     action_centre, action_scale = np.zeros(0), np.zeros(0)
-    values, action_columns, levels = encoded or (None, [], {})
+    values, (names_of_actions, levels, level_order) = encoded or (None, FittedActions([], {}, {}))
+    widths = n_columns(names_of_actions, levels)
+    column_owners = [name for name, width in zip(names_of_actions, widths, strict=True) for _ in range(width)]
     if like is not None:
         action_centre, action_scale = like.action_centre, like.action_scale
     elif values is not None:
-        action_centre, action_scale = _scales(values, action_columns, "actions: column", standardise)
+        action_centre, action_scale = _scales(values, column_owners, "actions: column", standardise)
+        if standardise:
+            action_scale = orient(_pooled(action_scale, widths), values, widths)
     observed = _fold(~np.isnan(x), present, False)
     filler = 0.0 if likelihood is None else likelihood.filler
     cells = np.nan_to_num((x - centre) / scale, nan=filler)
     check_magnitude(names, cells)
     acts = None if values is None else np.nan_to_num((values - action_centre) / action_scale)
     if acts is not None:
-        check_magnitude(action_columns, acts, "actions: column")
+        acts = acts.round(_DECIMALS) + 0.0
+    if acts is not None:
+        check_magnitude(column_owners, acts, "actions: column")
     return Sequences(
         x=_fold(cells, present, filler),
         mask=None if observed.all() else observed,
@@ -357,9 +369,10 @@ def as_sequences(
         action_centre=action_centre,
         action_scale=action_scale,
         feature_names=names,
-        action_names=action_columns,
+        action_names=names_of_actions,
         sequence_names=frames.sequence_names,
         action_levels=levels,
+        level_order=level_order,
         gap=_fold(frames.broken, present, False) if lag and frames.broken.any() else None,
         time=None if frames.time is None else _fold_time(frames.time, present),
         step=frames.step,
@@ -463,6 +476,18 @@ def _scales(
         centre, scale = np.nanmean(values, 0), np.nanstd(values, 0)
     check_scales(names, (centre,), (scale,), prefix)
     return centre, scale
+
+
+def _pooled(scale: np.ndarray, widths: list[int]) -> np.ndarray:
+    """One scale for all columns of an action, with which their variances add to one.
+
+    A categorical action is then as large as a numeric one, and rotating its contrasts changes nothing.
+    """
+    pooled = scale.copy()  # of one column to the bit what it was
+    for start, width in zip(np.cumsum(widths) - widths, widths, strict=True):
+        if width > 1:
+            pooled[start : start + width] = np.sqrt((scale[start : start + width] ** 2).sum())
+    return pooled
 
 
 def _check_unique(names: list[str], argument: str) -> None:

@@ -198,7 +198,8 @@ def fit(
     inner : {"lasso", "ssl", "outer", "ridge"}, optional
         For a `MultiTaskRegression`: the regressions inside the training; default "ssl".
     actions : array_like (sequence, time, action), list of arrays, or list of column names, optional
-        For a `LatentTransition`: the action in a row leads to that row's frame; text is a categorical action.
+        For a `LatentTransition`: the action in a row leads to that row's frame; text is a categorical action,
+        with one edge to each latent.
     id, time : str, optional
         For a `LatentTransition` and a DataFrame: the columns or index levels that tell sequences and frames
         apart. Rows may come in any order; sequences are sorted by id.

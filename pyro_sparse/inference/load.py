@@ -95,6 +95,8 @@ def _restored(
     _check_shapes(model, meta, arrays)
     if meta["kind"] == "multi-task fit":
         return task_result.restore(cast("MultiTaskRegression", model), meta, tensors["models"], arrays)
+    if meta["kind"] == "transition fit":
+        transition_result.take_actions(cast("LatentTransition", model), meta["sequences"])
     with undisturbed():
         model.setup(**{name: meta[name] for name in ("n_restarts", "n_samples", "missing", "feature_names")})
     model.to(getattr(torch, meta["dtype"]))

@@ -162,6 +162,7 @@ def _sequences(model: LatentTransition, X: TableLike, arguments: Mapping[str, An
     data = as_sequences(
         X, lag=model.lags, likelihood=model.likelihood, feature_names=arguments["feature_names"], **options
     )
+    model.take_actions(data.action_names, data.action_widths)
     return _warned(data, sequence_findings(data, model))
 
 

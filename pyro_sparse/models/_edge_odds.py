@@ -24,6 +24,8 @@ def odds_of_edges(
     names: list[str] | None,
     place: Callable[[int | str, int], tuple[int, int]],
     factor_names: list[str] | None = None,
+    argument: str = "edge_odds",
+    dims: tuple[str, str] = ("feature", "factor"),
 ) -> NDArray[np.float64]:
     """Odds of every edge.
 
@@ -39,6 +41,10 @@ def odds_of_edges(
         Position of the edge between a feature, by position or by name, and a factor.
     factor_names : list of str, optional
         What the columns of a DataFrame are found by; default their position.
+    argument : str
+        What complaints call the odds.
+    dims : tuple of str
+        What they call the two ends of an edge, where these are not a feature and a factor.
 
     Returns
     -------
@@ -55,36 +61,38 @@ def odds_of_edges(
         odds = np.ones(shape)
         for edge, number in edge_odds.items():
             if np.shape(edge) != (2,) or isinstance(edge, str):
-                raise TypeError(f"edge_odds: want pairs (feature, factor) as keys, got {edge!r}")
-            odds[place(*edge)] = _number(number, edge)
+                raise TypeError(f"{argument}: want pairs ({dims[0]}, {dims[1]}) as keys, got {edge!r}")
+            odds[place(*edge)] = _number(number, edge, argument)
     else:
         table = edge_odds
         if isinstance(edge_odds, pd.DataFrame):
-            table = _in_order(_by_factor(edge_odds, factor_names), names)
+            table = _in_order(_by_factor(edge_odds, factor_names, argument, dims[1]), names)
         try:
             odds = np.asarray(table, dtype=float).copy()  # pandas 3 lends cells to read only
         except (TypeError, ValueError) as error:
-            raise TypeError(f"edge_odds: want numbers, one for each feature and factor ({error})") from error
+            raise TypeError(
+                f"{argument}: want numbers, one for each {dims[0]} and {dims[1]} ({error})"
+            ) from error
     if odds.shape != shape:
         raise ValueError(
-            f"edge_odds: got shape {odds.shape}, wanted (feature, factor) = {shape}, or a mapping of "
-            "(feature, factor) to odds"
+            f"{argument}: got shape {odds.shape}, wanted ({dims[0]}, {dims[1]}) = {shape}, or a mapping of "
+            f"({dims[0]}, {dims[1]}) to odds"
         )
     bad = np.argwhere(~((odds > 0) & np.isfinite(odds)))
     if len(bad):
         j, k = bad[0].tolist()
         raise ValueError(
-            f"edge_odds: the edge ({names[j] if names else j!r}, {k}) has odds of {odds[j, k]:g}, wanted a "
+            f"{argument}: the edge ({names[j] if names else j!r}, {k}) has odds of {odds[j, k]:g}, wanted a "
             "positive number; an edge that cannot be there is `forbidden`, one that has to be `required`"
         )
     return odds
 
 
-def _number(odds: float, edge: tuple[int | str, int]) -> float:
+def _number(odds: float, edge: tuple[int | str, int], argument: str) -> float:
     try:
         return float(odds)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"edge_odds: the edge {edge!r} has odds {odds!r}, wanted a number") from error
+        raise TypeError(f"{argument}: the edge {edge!r} has odds {odds!r}, wanted a number") from error
 
 
 def _in_order(table: pd.DataFrame, names: list[str] | None) -> pd.DataFrame:
@@ -103,14 +111,14 @@ def _in_order(table: pd.DataFrame, names: list[str] | None) -> pd.DataFrame:
     return table.iloc[[labels.index(name) for name in names]]
 
 
-def _by_factor(table: pd.DataFrame, factor_names: list[str] | None) -> pd.DataFrame:
+def _by_factor(table: pd.DataFrame, factor_names: list[str] | None, argument: str, dim: str) -> pd.DataFrame:
     """Columns in the order of factors that have names; columns called by numbers go by position."""
     columns = [str(name) for name in table.columns]
     if factor_names is None or pd.api.types.is_numeric_dtype(table.columns):
         return table
     if sorted(columns) != sorted(factor_names):
         raise ValueError(
-            f"edge_odds: has the columns {columns}, and the factors are called {factor_names}; call them "
-            "alike, or leave factor_names out"
+            f"{argument}: has the columns {columns}, and the {dim}s are called {factor_names}; call them "
+            + ("alike, or leave factor_names out" if dim == "factor" else "alike")
         )
     return table.set_axis(columns, axis=1)[factor_names]

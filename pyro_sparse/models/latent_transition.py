@@ -12,8 +12,10 @@ its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+import pandas as pd
 import pyro
 import pyro.distributions as dist
 import torch
@@ -27,18 +29,21 @@ from ..distributions.latent_chain import LatentChain
 from ..likelihoods import Likelihood, Normal, get_likelihood
 from ..nets.smoother import Smoother
 from ..nets.transition import FrameDecoder, FrameEncoder, GatedTransition, SineTransition
+from ..priors.em import informed_eta_step
+from ._edge_odds import EdgeOdds, odds_of_edges
 from ._sizes import check_sized, sizes_repr
 from .base import EdgeSet, Model
 
 __all__ = ["LatentTransition"]
 
 Edge = tuple[int, int]
+ActionEdge = tuple[int, int | str]
 
 # What a subclass may write anew without changing the density of the latents given their past. The networks
 # that `setup` made are looked at themselves.
 _FREE = frozenset({
-    "beta", "decode", "edge_guide", "edges", "frames", "guide", "posterior", "setup", "take_features",
-    "temperature",
+    "beta", "decode", "edge_guide", "edges", "frames", "guide", "posterior", "setup", "take_actions",
+    "take_features", "temperature",
 })  # fmt: skip
 # What the closed form of the ELBO (`inference/transition/transition_elbo.py`) is made of.
 _PROGRAMS = frozenset({"chain", "decode", "edge_guide", "edge_sites", "guide", "model", "posterior"})
@@ -54,7 +59,8 @@ class LatentTransition(Model):
     n_latents : int
         Latents behind it, at most as many; has to be given.
     n_actions : int
-        Actions, after categorical ones have become one column per level; 0: there are none.
+        Actions, as many as columns that the caller has: a categorical one counts once, whatever its levels;
+        0: there are none.
     lags : int
         Frames back that drive a frame; 0: only actions do.
     likelihood : str or Likelihood, optional
@@ -83,6 +89,17 @@ class LatentTransition(Model):
         all and MCC in three (`benchmarks/smoother.py`); a fit takes 2.3 times as long. By default the guide
         is q(z_t | x_t). Smoothed latents lean towards what the transition expects, which `edge_posterior`
         does not know of.
+    required_action, forbidden_action : iterable of (target, action), optional
+        Edges of actions that must be there, or must not; actions by name or by position.
+    edge_odds_time, edge_odds_action : mapping of edges to odds, DataFrame or array, optional
+        By how much the odds of single edges differ from those of all others: 1 says nothing, 20 that an edge
+        is expected, .05 that it is not. Edges are (target, source), at every lag, and (target, action); an
+        array has these dimensions, a DataFrame targets as its rows and names of actions as its columns.
+        Odds of an edge that is required or forbidden are not read. They count in training and in the
+        evidence of parent sets, and where latents are numbered.
+    action_widths : sequence of int, optional
+        Columns of each action: one fewer than the levels of a categorical one, and 1 of any other; default
+        those of the sequences that are fitted. A gate opens all columns of an action, or none.
 
     Attributes
     ----------
@@ -90,16 +107,17 @@ class LatentTransition(Model):
         ``latent = axes @ latent of the dense fit``; the identity before `fold`.
     temperature : float
         Of the relaxed edges in the guide.
-    logits : Parameter (restart, latent, input)
-        Relaxed edges, inputs being the past latents (lag 1, 2, …) and then the actions; present after `fold`.
+    logits : Parameter (restart, latent, parent)
+        Relaxed edges, parents being the past latents (lag 1, 2, …) and then the actions; present after
+        `fold`.
     eta : buffer (restart,)
         Inclusion probability of an edge.
 
     Raises
     ------
     ValueError
-        Impossible sizes, nothing that could drive the latents, contradicting constraints, a likelihood of
-        totals or size factors.
+        Impossible sizes, nothing that could drive the latents, contradicting constraints, odds that are no
+        positive numbers, an action that does not exist, a likelihood of totals or size factors.
 
     References
     ----------
@@ -126,6 +144,8 @@ class LatentTransition(Model):
     n_features: int
     allowed: Tensor
     must: Tensor
+    log_odds: Tensor
+    parent_of_input: Tensor
 
     def __init__(
         self,
@@ -144,6 +164,11 @@ class LatentTransition(Model):
         concentration: tuple[float, float] = (1.0, 1.0),
         hard_gates: bool = False,
         smoother: bool = False,
+        required_action: Iterable[ActionEdge] | None = None,
+        forbidden_action: Iterable[ActionEdge] | None = None,
+        edge_odds_time: EdgeOdds | None = None,
+        edge_odds_action: EdgeOdds | None = None,
+        action_widths: Sequence[int] | None = None,
     ):
         super().__init__()
         if n_latents is None:
@@ -176,6 +201,17 @@ class LatentTransition(Model):
         self.hard_gates, self.smoother = bool(hard_gates), bool(smoother)
         self.required_time = [] if required_time is None else [(int(i), int(j)) for i, j in required_time]
         self.forbidden_time = [] if forbidden_time is None else [(int(i), int(j)) for i, j in forbidden_time]
+        self.required_action = _with_actions(required_action)
+        self.forbidden_action = _with_actions(forbidden_action)
+        self.edge_odds_time, self.edge_odds_action = edge_odds_time, edge_odds_action
+        self.action_names: list[str] | None = None  # until there are sequences
+        self._given_widths = None if action_widths is None else [int(width) for width in action_widths]
+        self.action_widths = [1] * self.n_actions if self._given_widths is None else self._given_widths
+        if len(self.action_widths) != self.n_actions or min(self.action_widths, default=1) < 1:
+            raise ValueError(
+                f"action_widths: got {self.action_widths} for n_actions={self.n_actions}; wanted a whole "
+                "number of at least 1 for each, or nothing, to take them from the sequences"
+            )
         self.likelihood = Normal(floor=0.002) if likelihood is None else get_likelihood(likelihood)
         if self.likelihood.reads_columns:
             raise ValueError(
@@ -219,10 +255,56 @@ class LatentTransition(Model):
         self.n_features = n_features
         self.__dict__.get("_arguments", {})["n_features"] = n_features
 
+    def take_actions(self, names: Sequence[str], widths: Sequence[int]) -> None:
+        """Be a model of these actions.
+
+        Parameters
+        ----------
+        names : sequence of str
+            As constraints and odds call them.
+        widths : sequence of int
+            Columns of each.
+
+        Raises
+        ------
+        ValueError
+            Another number of actions, other widths than the model was made with; a constraint names none of
+            them.
+        """
+        if len(names) != self.n_actions:
+            raise ValueError(
+                f"X: the sequences have actions: {len(names)}, the model was made for "
+                f"n_actions={self.n_actions}; make the model for these sequences (a categorical action "
+                "counts once, whatever its levels)"
+            )
+        if self._given_widths not in (None, list(widths)):
+            raise ValueError(
+                f"action_widths: the model was made for {self._given_widths}, and the actions {list(names)} "
+                f"have {list(widths)} column(s), one fewer than their levels; leave action_widths out"
+            )
+        self.action_names, self.action_widths = list(names), [int(width) for width in widths]
+        if any(width > 1 for width in self.action_widths):
+            self.__dict__.get("_arguments", {})["action_widths"] = self.action_widths
+        self._constraints()
+
+    @property
+    def n_parents(self) -> int:
+        """Candidate parents of a latent: lags times latents, and actions."""
+        return self.lags * self.n_latents + self.n_actions
+
     @property
     def n_inputs(self) -> int:
-        """Inputs of the transition: lags times latents, and actions."""
-        return self.lags * self.n_latents + self.n_actions
+        """Inputs of the transition: lags times latents, and the actions' columns."""
+        return self.lags * self.n_latents + sum(self.action_widths)
+
+    def by_input(self, edges: Tensor) -> Tensor:
+        """Edges (..., parent) as gates of inputs (..., input): the columns of an action share one.
+
+        Parameters
+        ----------
+        edges : Tensor (..., parent)
+        """
+        return edges if self.n_inputs == self.n_parents else edges[..., self.parent_of_input]
 
     def setup(
         self,
@@ -257,12 +339,12 @@ class LatentTransition(Model):
             n_restarts, self.n_features, d, self.hidden, missing
         )
         if self.smoother:
-            self.encoder = Smoother(n_restarts, d, self.n_actions, self.encoder)
+            self.encoder = Smoother(n_restarts, d, sum(self.action_widths), self.encoder)
         self.decoder = FrameDecoder(n_restarts, d, self.n_features, self.hidden)
         self.transition = SineTransition(n_restarts, self.n_inputs, d, self.units)
         self.log_sd = nn.Parameter(torch.full((n_restarts, 1, d), -1.0))
         self.gated = GatedTransition(n_restarts, self.n_inputs, d, self.gated_units, self.heteroscedastic)
-        self.logits = nn.Parameter(torch.zeros(n_restarts, d, self.n_inputs))
+        self.logits = nn.Parameter(torch.zeros(n_restarts, d, self.n_parents))
         self.register_buffer("axes", torch.eye(d).repeat(n_restarts, 1, 1))
         self.register_buffer("folded", torch.zeros(n_restarts, dtype=torch.bool))
         self.register_buffer("eta", torch.full((n_restarts,), 0.5))
@@ -276,7 +358,7 @@ class LatentTransition(Model):
         ----------
         axes : Tensor (restart, latent, latent)
             ``latent_new = axes @ latent_old``, as `JacobianAxes.map`.
-        logits : Tensor (restart, latent, input)
+        logits : Tensor (restart, latent, parent)
             Where the relaxed edges begin.
         """
         self.axes.copy_(axes)
@@ -310,13 +392,13 @@ class LatentTransition(Model):
                 pyro.sample("z", self.posterior(batch))
 
     def edge_sites(self, batch: SequenceBatch) -> Tensor | None:
-        """Edges of every sequence, (restart, sequence, latent, input); None in the dense program.
+        """Edges of every sequence, (restart, sequence, latent, parent); None in the dense program.
 
         There is one graph: its many draws count as one.
         """
         if self.dense:
             return None
-        probability = self.eta.view(-1, 1, 1, 1).expand(-1, len(batch), *self.logits.shape[1:])
+        probability = self.inclusion.unsqueeze(1).expand(-1, len(batch), *self.logits.shape[1:])
         with pyro.poutine.scale(scale=1 / len(batch)):
             # The guide's edges lie between 0 and 1, where the density is read as it stands.
             edges = dist.Bernoulli(probability, validate_args=False)
@@ -324,8 +406,19 @@ class LatentTransition(Model):
         return gates.reshape(probability.shape)  # `Predictive` puts dimensions of one before the restart
 
     @property
+    def has_odds(self) -> bool:
+        """Whether single edges have odds of their own."""
+        return self.edge_odds_time is not None or self.edge_odds_action is not None
+
+    @property
+    def inclusion(self) -> Tensor:
+        """Prior probability of each edge, (restart, latent, parent); (restart, 1, 1) without odds."""
+        eta = self.eta.view(-1, 1, 1)
+        return torch.sigmoid(torch.logit(eta) + self.log_odds) if self.has_odds else eta
+
+    @property
     def edge_probability(self) -> Tensor:
-        """Bernoulli probability of each edge in the guide, (restart, latent, input); 1 and 0 where forced."""
+        """Probability of each edge in the guide, (restart, latent, parent); 1 and 0 where forced."""
         p = torch.sigmoid(self.logits)
         return torch.where(self.must, 1.0, torch.where(self.allowed, p, 0.0))
 
@@ -350,7 +443,7 @@ class LatentTransition(Model):
             # every step of a sequence has its edges
             if edges.dim() == 4 and inputs.shape[1] != edges.shape[1]:
                 edges = edges.repeat_interleave(inputs.shape[1] // edges.shape[1], 1)
-            return self.gated(inputs, edges)
+            return self.gated(inputs, self.by_input(edges))
 
         return LatentChain(
             transition,
@@ -422,27 +515,36 @@ class LatentTransition(Model):
         # A learned rate stands in for the paper's bound on the number of edges, which nobody knows.
         free = self.allowed & ~self.must
         a, b = self.concentration
-        expected = (self.edge_probability * free).sum((1, 2))
         n = float(free.sum())
-        mode = (a + expected - 1) / max(a + b + n - 2, 1e-6)
+        if self.has_odds:
+            # all edges share one rate, and the odds multiply each edge's own
+            mode = informed_eta_step(self.edge_probability, self.log_odds, a, b, free, shared=True)[:, 0, 0]
+        else:
+            expected = (self.edge_probability * free).sum((1, 2))
+            mode = (a + expected - 1) / max(a + b + n - 2, 1e-6)
         # kept from 0 and 1, at which no edge may differ; Laplace's rule of succession goes as near
         self.eta.copy_(mode.clamp(1 / (n + 2), 1 - 1 / (n + 2)))
 
     def _constraints(self) -> None:
-        d = self.n_latents
-        must = torch.zeros(d, self.n_inputs, dtype=torch.bool)
-        permitted = torch.ones(d, self.n_inputs, dtype=torch.bool)
+        """Masks and odds of all edges; those that name an action wait for `take_actions`."""
+        d, past = self.n_latents, self.lags * self.n_latents
+        must = torch.zeros(d, self.n_parents, dtype=torch.bool)
+        permitted = torch.ones(d, self.n_parents, dtype=torch.bool)
         for name, edges, target, value, lags in (
             ("required_time", self.required_time, must, True, 1),
             ("forbidden_time", self.forbidden_time, permitted, False, self.lags),
         ):
             for i, j in edges:
-                if not (self.lags and 0 <= i < d and 0 <= j < d):
-                    raise ValueError(
-                        f"{name}: edge ({i}, {j}) lies outside a time graph of "
-                        f"{d if self.lags else 0} latents (both count from 0)"
-                    )
+                self._latent_edge(name, i, j)
                 target[i, j : lags * d : d] = value
+        for name, pairs, target, value in (
+            ("required_action", self.required_action, must, True),
+            ("forbidden_action", self.forbidden_action, permitted, False),
+        ):
+            for i, action in pairs:
+                if self._is_named(action):
+                    i, position = self._action_edge(name, i, action)
+                    target[i, past + position] = value
         loop = torch.arange(d)
         if self.lags and self.self_loops == "required":
             must[loop, loop] = True
@@ -452,8 +554,94 @@ class LatentTransition(Model):
         clash = (must & ~permitted).nonzero()
         if len(clash):
             i, j = clash[0].tolist()
+            graph, source = ("time", j) if j < past else ("action", (self.action_names or range(j))[j - past])
             raise ValueError(
-                f"required_time: edge ({i}, {j}) is also forbidden; remove one of the two constraints"
+                f"required_{graph}: edge ({i}, {source!r}) is also forbidden; remove one of the two "
+                "constraints"
             )
-        self.register_buffer("must", must)
-        self.register_buffer("allowed", permitted)
+        place = self.must.device if hasattr(self, "must") else must.device
+        self.register_buffer("must", must.to(place))
+        self.register_buffer("allowed", permitted.to(place))
+        # not in files: they follow from the arguments and the actions' names
+        widths = torch.tensor([1] * past + self.action_widths)
+        parents = torch.arange(self.n_parents).repeat_interleave(widths)
+        self.register_buffer("parent_of_input", parents.to(place), persistent=False)
+        self.register_buffer("log_odds", self._log_odds().to(place), persistent=False)
+
+    def _latent_edge(self, name: str, target: int | str, source: int | str) -> tuple[int, int]:
+        d = self.n_latents if self.lags else 0
+        if not all(isinstance(k, int | np.integer) and 0 <= k < d for k in (target, source)):
+            raise ValueError(
+                f"{name}: edge ({target!r}, {source!r}) lies outside a time graph of {d} latents (both count "
+                "from 0)"
+            )
+        return int(target), int(source)
+
+    def _action_edge(self, name: str, target: int | str, action: int | str) -> tuple[int, int]:
+        if not (isinstance(target, int | np.integer) and 0 <= target < self.n_latents):
+            raise ValueError(
+                f"{name}: edge ({target!r}, {action!r}) leads to none of {self.n_latents} latents (they "
+                "count from 0)"
+            )
+        return int(target), self._position(name, action)
+
+    def _is_named(self, action: int | str) -> bool:
+        """Whether it can be told by now which action is meant."""
+        return not isinstance(action, str) or self.action_names is not None
+
+    def _position(self, name: str, action: int | str) -> int:
+        names = self.action_names or []
+        if isinstance(action, str):
+            if action not in names:
+                raise ValueError(f"{name}: there is no action {action!r}; the actions are {names}")
+            return names.index(action)
+        if not 0 <= action < self.n_actions:
+            raise ValueError(
+                f"{name}: action {action} of {self.n_actions}; wanted a name, or a position from 0"
+            )
+        return int(action)
+
+    def _log_odds(self) -> Tensor:
+        """Log of the odds of each edge, (latent, parent)."""
+        d, past = self.n_latents, self.lags * self.n_latents
+        odds = np.ones((d, self.n_parents))
+        if self.edge_odds_time is not None:
+            name = "edge_odds_time"
+            if not self.lags:
+                raise ValueError(f"{name}: lags=0, so that no past latent drives any; leave it out")
+            time = odds_of_edges(
+                self.edge_odds_time,
+                (d, d),
+                None,
+                lambda i, j: self._latent_edge(name, i, j),
+                argument=name,
+                dims=("target", "source"),
+            )
+            odds[:, :past] = np.tile(time, self.lags)
+        if self.edge_odds_action is not None:
+            name = "edge_odds_action"
+            if not self.n_actions:
+                raise ValueError(f"{name}: n_actions=0, there is no action; leave it out")
+            if self.action_names is not None or not _names_actions(self.edge_odds_action):
+                odds[:, past:] = odds_of_edges(
+                    self.edge_odds_action,
+                    (d, self.n_actions),
+                    None,
+                    lambda i, a: self._action_edge(name, i, a),
+                    self.action_names,
+                    argument=name,
+                    dims=("target", "action"),
+                )
+        return torch.as_tensor(odds).log().to(torch.get_default_dtype())
+
+
+def _with_actions(pairs: Iterable[ActionEdge] | None) -> list[ActionEdge]:
+    """Pairs of a latent and an action, which is a name or a position."""
+    return [(int(i), a if isinstance(a, str) else int(a)) for i, a in pairs or ()]
+
+
+def _names_actions(odds: EdgeOdds) -> bool:
+    """Whether odds can only be read with the actions' names."""
+    if isinstance(odds, Mapping):
+        return any(np.shape(edge) == (2,) and isinstance(edge[1], str) for edge in odds)
+    return isinstance(odds, pd.DataFrame)

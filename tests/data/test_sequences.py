@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pyro_sparse.data import sequence_arrays as _sequence_arrays
+from pyro_sparse.data.action_columns import contrasts
 from pyro_sparse.data.sequences import as_sequences
 from pyro_sparse.likelihoods import Bernoulli, Normal
 from tests._framed import Convertible
@@ -97,7 +98,7 @@ def test_array_and_long_table_give_the_same_tensors():
         read = as_sequences(table, id="id", time="t", actions=["a1", "a2", "label"])
         same(ours, read)
         assert ours.feature_names == read.feature_names == ["x1", "x2", "x3"]
-        assert ours.action_names == read.action_names == ["a1", "a2", "label=u", "label=v", "label=w"]
+        assert ours.action_names == read.action_names == ["a1", "a2", "label"]
         assert read.sequence_names == ["s0", "s1", "s2", "s3"]
         one, other = ours.batch(dtype=torch.float64), read.batch(dtype=torch.float64)
         torch.testing.assert_close(one.x, other.x)
@@ -208,18 +209,48 @@ def test_actions_by_hand():
 
     label = np.array([["b", "a", None, "b"]] * 4, dtype=object)
     got = as_sequences(x, actions=label, action_names=["do"])
-    assert got.action_names == ["do=a", "do=b"] and got.action_levels == {"do": ["a", "b"]}
-    np.testing.assert_allclose(got.action_centre, [1 / 3, 2 / 3])
-    np.testing.assert_allclose(got.action_scale, [np.sqrt(2) / 3] * 2)
+    assert got.action_names == ["do"] and got.action_levels == {"do": ["a", "b"]}
+    np.testing.assert_allclose(got.action_centre, [2 / 3])
+    np.testing.assert_allclose(got.action_scale, [-np.sqrt(2) / 3])  # what is met first is negative
     r = np.sqrt(2)
-    np.testing.assert_allclose(got.actions[0], [[-1 / r, 1 / r], [r, -r], [0, 0], [-1 / r, 1 / r]])
+    np.testing.assert_allclose(got.actions[0, :, 0], [-1 / r, r, 0, -1 / r])
     np.testing.assert_array_equal(got.linked, [[True, True, False, True]] * 4)
-    assert as_sequences(x, actions=label, standardise=False).actions[0].tolist() == [
-        [0, 1],
-        [1, 0],
-        [0, 0],
-        [0, 1],
-    ]
+    assert as_sequences(x, actions=label, standardise=False).actions[0].tolist() == [[1], [0], [0], [1]]
+
+
+def test_levels_are_equally_far_apart_and_vary_as_much_as_a_number():
+    """Inner products, by hand: of indicators less their shares p, divided by the sum of their variances."""
+    rng = np.random.default_rng(0)
+    codes = rng.choice(4, 60, p=[0.4, 0.3, 0.2, 0.1])
+    table = pd.DataFrame(
+        {"x": rng.normal(size=60), "do": np.array(["a", "b", "c", "d"])[codes], "dose": 1.0 * codes}
+    )
+    got = as_sequences(table, actions=["dose", "do"])
+    assert got.action_names == ["dose", "do"] and got.action_widths == [1, 3]
+    design = got.actions[0, :, 1:]
+    indicators = np.eye(4)[codes]
+    centred = indicators - indicators.mean(0)
+    np.testing.assert_allclose(design @ design.T, centred @ centred.T / indicators.var(0).sum(), atol=1e-12)
+    np.testing.assert_allclose(design.var(0).sum(), 1.0)
+    np.testing.assert_allclose(got.actions[0, :, 0].var(), 1.0)
+
+
+@pytest.mark.parametrize("n_levels", [2, 3, 5])
+def test_one_design_however_an_action_is_coded(n_levels):
+    rng = np.random.default_rng(n_levels)
+    codes = np.r_[np.arange(n_levels), rng.integers(0, n_levels, 40)]
+    rng.shuffle(codes)
+    x, text = rng.normal(size=len(codes)), np.array(list("abcde"))[codes]
+    ways = [text, pd.Categorical(codes), pd.Categorical(codes, ordered=True), pd.Series(codes, dtype=object)]
+    ways += [np.array(list("dbeca"))[codes], pd.Categorical(text, categories=list("cdbea"))]
+    if n_levels == 2:
+        ways += [codes, codes == 1, pd.array(codes == 1, dtype="boolean"), 1 - codes, 3.7 + 0.1 * codes]
+    designs = [as_sequences(pd.DataFrame({"x": x, "do": way}), actions=["do"]) for way in ways]
+    for other in designs:
+        assert other.action_names == ["do"] and other.actions.shape == (1, len(x), n_levels - 1)
+        np.testing.assert_array_equal(other.actions, designs[0].actions)
+    again = as_sequences(pd.DataFrame({"x": x, "do": text})[::-1], actions=["do"], like=designs[0])
+    np.testing.assert_array_equal(again.actions[:, ::-1], designs[0].actions)
 
 
 @pytest.mark.parametrize(
@@ -239,12 +270,15 @@ def test_what_is_a_label(values, levels):
     table = pd.DataFrame({"x": RNG.normal(size=12), "do": values})
     table = pd.concat([table] * 2, ignore_index=True)
     got = as_sequences(table, actions=["do"], standardise=False)
-    assert got.action_levels == {"do": levels} and got.action_columns == ["do"]
+    assert got.action_levels == {"do": levels} and got.action_names == ["do"]
     known = ~table["do"].isna().to_numpy()
     assert (got.linked is None) == known.all()
-    for j, level in enumerate(levels):
-        want = [bool(k) and v == level for k, v in zip(known, table["do"], strict=True)]
-        np.testing.assert_array_equal(got.actions[0, :, j], want)
+    design = contrasts(len(levels))
+    if len(levels) > 2:
+        met = list(dict.fromkeys(table["do"].dropna()))
+        design = design[[met.index(level) for level in levels]]
+    for row, value, is_known in zip(got.actions[0], table["do"], known, strict=True):
+        np.testing.assert_allclose(row, design[levels.index(value)] if is_known else 0, atol=1e-11)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +313,7 @@ def test_labels_of_an_array():
     text = LABELS.astype("U3")
     text[0, 0] = "nan"  # what numpy makes of NaN in an array of text
     got = as_sequences(X, actions=text)
-    assert got.action_names == ["a1=u", "a1=v", "a1=w"]
+    assert got.action_names == ["a1"] and got.action_levels == {"a1": ["u", "v", "w"]}
     np.testing.assert_array_equal(np.argwhere(~got.linked), [[0, 0]])
     same(got, as_sequences(X, actions=[[[None if v == "nan" else str(v)] for v in row] for row in text]))
     same(as_sequences(X, actions=[pd.Categorical(row) for row in LABELS]), as_sequences(X, actions=LABELS))
@@ -364,11 +398,11 @@ def test_like_for_arrays_goes_by_position():
     fit = as_sequences(X, actions=given, feature_names=["p", "q", "r"], action_names=["dose", "do"])
     actions = [pd.DataFrame({"n": [0.5, NAN], "w": ["w", "u"]})]
     got = as_sequences(X[:1, :2], actions=actions, like=fit)
-    assert got.feature_names == ["p", "q", "r"] and got.action_names == ["dose", "do=u", "do=v", "do=w"]
+    assert got.feature_names == ["p", "q", "r"] and got.action_names == ["dose", "do"]
     np.testing.assert_allclose(got.x, fit.x[:1, :2])
     raw = got.actions[0] * fit.action_scale + fit.action_centre
-    np.testing.assert_allclose(raw[0], [0.5, 0, 0, 1], atol=1e-12)
-    np.testing.assert_allclose(raw[1, 1:], [1, 0, 0], atol=1e-12)
+    np.testing.assert_allclose(raw[0], [0.5, *contrasts(3)[2]], atol=1e-11)
+    np.testing.assert_allclose(raw[1, 1:], contrasts(3)[0], atol=1e-11)
     assert got.linked.tolist() == [[True, False]] and got.actions[0, 1, 0] == 0
 
 

@@ -34,7 +34,7 @@ def transition_density(model: LatentTransition, batch: SequenceBatch, gates: Ten
         Folded, with one restart.
     batch : SequenceBatch
         One draw of the posterior is taken for each frame, always the same.
-    gates : Tensor (1, latent, input)
+    gates : Tensor (1, latent, parent)
     """
     with undisturbed(seed=0, threads=None):  # the same draw each time: it cancels in differences
         z = model.posterior(batch).rsample()
@@ -45,14 +45,14 @@ def transition_density(model: LatentTransition, batch: SequenceBatch, gates: Ten
 
 
 def flip_gains(model: LatentTransition, batch: SequenceBatch, edges: np.ndarray) -> np.ndarray:
-    """What each edge is worth, in nats per sequence: with it minus without it, (latent, input).
+    """What each edge is worth, in nats per sequence: with it minus without it, (latent, parent).
 
     Parameters
     ----------
     model : LatentTransition
         Folded, with one restart.
     batch : SequenceBatch
-    edges : ndarray of bool (latent, input)
+    edges : ndarray of bool (latent, parent)
         Gates that are open.
     """
     gates = torch.as_tensor(edges, dtype=model.logits.dtype, device=model.logits.device)[None]

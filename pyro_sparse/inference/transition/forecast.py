@@ -130,7 +130,7 @@ def carry(model: LatentTransition, past: Tensor, actions: Tensor | None, steps: 
     latents = []
     for h in range(steps):
         inputs = past.flatten(1) if actions is None else torch.cat([past.flatten(1), actions[:, h]], 1)
-        mean, log_sd = model.gated(inputs.unsqueeze(0), gates)
+        mean, log_sd = model.gated(inputs.unsqueeze(0), model.by_input(gates))
         z = (mean + log_sd.exp() * torch.randn_like(mean))[0]
         latents.append(z)
         past = torch.cat([z.unsqueeze(1), past], 1)[:, : model.lags]
@@ -150,11 +150,11 @@ def _future(like: Sequences, past: Sequences, steps: int, actions: TableLike | N
     if (actions is None) != (like.actions is None):
         had = "without actions; leave them out"
         if like.actions is not None:
-            had = f"with actions {like.action_columns}; give those that lead to each step"
+            had = f"with actions {like.action_names}; give those that lead to each step"
         raise ValueError(f"future_actions: the model was fitted {had}")
     if actions is None:
         return None
-    columns = like.action_columns
+    columns = like.action_names
     wanted = (len(past), steps, len(columns))
     actions = as_frame(actions)
     if isinstance(actions, pd.DataFrame):
@@ -204,7 +204,7 @@ def _shape(actions: TableLike) -> tuple[int, ...] | None:
 
 def _by_sequence(table: pd.DataFrame, like: Sequences, past: Sequences, steps: int) -> list[pd.DataFrame]:
     """The actions of each sequence in a long table with the fit's columns: rows by time, if it has that."""
-    id, time, columns = like.roles.get("id"), like.roles.get("time"), like.action_columns
+    id, time, columns = like.roles.get("id"), like.roles.get("time"), like.action_names
     names = [name for name in (id, time, *columns) if name is not None]
     table = text_columns(table.reset_index([n for n in table.index.names if n is not None and n in names]))
     absent = [str(name) for name in (id, *columns) if name is not None and str(name) not in table]

@@ -29,7 +29,7 @@ from ..training.parts import renumbered, split
 from ..training.ranks import ALONE
 from ..training.restarts import child_seeds, join
 from .auto_edges import choose_edges
-from .constraint import Sparsity, get_control
+from .constraint import BernoulliKL, Sparsity, get_control
 from .transition_axes import AxisSearch, FoundAxes, find_axes, fold
 from .transition_polish import polish
 from .transition_result import TransitionFit
@@ -83,6 +83,7 @@ class TransitionJob:
         dtype: torch.dtype = torch.float32,
     ):
         _check(model, sequences)
+        model.take_actions(sequences.action_names, sequences.action_widths)
         self.model, self.sequences, self.n_restarts, self.sparsity = model, sequences, restarts, sparsity
         self.device, self.dtype = device, dtype
         self.data = sequences.batch(device, dtype)
@@ -343,16 +344,12 @@ def _fit_edges(
 
 
 def _check(model: LatentTransition, sequences: Sequences) -> None:
-    n_actions = 0 if sequences.actions is None else sequences.actions.shape[-1]
-    for name, wanted, size in (
-        ("n_features", model.n_features, sequences.x.shape[-1]),
-        ("n_actions", model.n_actions, n_actions),
-    ):
-        if wanted != size:
-            raise ValueError(
-                f"X: the sequences have {name[2:]}: {size}, the model was made for {name}={wanted}; "
-                "make the model for these sequences (a categorical action counts once per level)"
-            )
+    size = sequences.x.shape[-1]
+    if model.n_features != size:
+        raise ValueError(
+            f"X: the sequences have features: {size}, the model was made for n_features={model.n_features}; "
+            "make the model for these sequences"
+        )
 
 
 def _check_sparsity(sparsity: Sparsity, model: LatentTransition) -> None:
@@ -362,6 +359,11 @@ def _check_sparsity(sparsity: Sparsity, model: LatentTransition) -> None:
             control.setup(int(model.allowed.sum()), int(model.must.sum()))
         except ValueError as reason:
             raise ValueError(f"sparsity: {str(reason).removeprefix('edges: ')}") from None
+    if model.has_odds and isinstance(control, BernoulliKL):
+        raise ValueError(
+            "sparsity: got BernoulliKL, which has one rate for all edges, and the model has odds of single "
+            "ones; leave sparsity out, where the model's own rate counts with the odds"
+        )
 
 
 def _check_steps(data: SequenceBatch, lags: int) -> None:

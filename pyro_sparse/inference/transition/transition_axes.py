@@ -54,6 +54,7 @@ BENT = 2.0  # standard errors; fits to linear dynamics had -.8 to 1.6
 # from .4 wider to .3 narrower than the others'.
 _CLEARER = 0.5
 _SEATINGS = 50  # random starts of the search for an order
+_SURE_ODDS = np.log(1000.0)  # count as a constraint where latents are numbered
 
 
 class AxisSearch(TypedDict, total=False):
@@ -78,10 +79,10 @@ class FoundAxes(NamedTuple):
     ----------
     map : ndarray (latent, latent)
         ``latent_new = map @ latent_old``, new latents of unit variance.
-    strength : ndarray (latent, input)
-        Root mean square Jacobian of the new latents' means by the inputs (each lag's latents, then actions in
-        standard deviations).
-    graph : ndarray of int (latent, input)
+    strength : ndarray (latent, parent)
+        Root mean square Jacobian of the new latents' means by the parents (each lag's latents, then actions
+        in standard deviations; of a categorical action the length of the derivatives by its contrasts).
+    graph : ndarray of int (latent, parent)
         1 above the gap.
     gap : float
         Log ratio of the weakest edge to the strongest zero, the smaller one of two graphs; 0 where there is
@@ -311,12 +312,45 @@ def _steps(model: LatentTransition, batch: SequenceBatch) -> list[tuple[np.ndarr
     for r, rows in enumerate(inputs):
         repeated = rows.unsqueeze(0).expand(model.n_restarts, *rows.shape)
         jacobian = transition_jacobian(model, repeated)[r].double().cpu().numpy()
+        jacobian = _by_spread(model, jacobian, rows.double().cpu().numpy())
         past = rows[:, : model.n_latents] if model.lags else z[r][batch.seen]
         away = z[r, :, model.lags :][use] - model.transition(repeated)[r]
         factor = posterior.factor[r, :, model.lags :][use]
         noise = away.mT @ away / len(away) + (factor @ factor.mT).mean(0)
         by_restart.append((jacobian, past.double().cpu().numpy(), noise.double().cpu().numpy()))
     return by_restart
+
+
+def _by_spread(model: LatentTransition, jacobian: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    """Derivatives by the contrasts of a categorical action, in uncorrelated standard deviations of them.
+
+    A numeric action is standardised; levels of several contrasts are not as frequent as each other.
+    """
+    if model.n_inputs == model.n_parents:
+        return jacobian
+    jacobian = jacobian.copy()
+    start = model.lags * model.n_latents
+    for width in model.action_widths:
+        columns = slice(start, start + width)
+        if width > 1:
+            jacobian[:, :, columns] = jacobian[:, :, columns] @ _root(
+                np.cov(inputs[:, columns], rowvar=False)
+            )
+        start += width
+    return jacobian
+
+
+def _strength(model: LatentTransition, jacobian: np.ndarray) -> np.ndarray:
+    """Root mean square derivatives (latent, parent) of (step, latent, input): an action's columns are one."""
+    return np.sqrt(_by_parent(model, (jacobian**2).mean(0)))
+
+
+def _by_parent(model: LatentTransition, squares: np.ndarray) -> np.ndarray:
+    """Sums over the inputs of each parent, along the last axis."""
+    if not model.n_actions or max(model.action_widths) == 1:
+        return squares
+    widths = np.array([1] * (model.lags * model.n_latents) + model.action_widths)
+    return np.add.reduceat(squares, np.cumsum(widths) - widths, axis=-1)
 
 
 def rotated(model: LatentTransition, jacobian: np.ndarray, turn: np.ndarray) -> np.ndarray:
@@ -352,6 +386,9 @@ def _moments(
         by_actions = jacobian[:, :, lags * d :]
         by_actions = inverse @ by_actions if lags else by_actions
         actions = np.einsum("nij,nkj->jik", by_actions, by_actions) / n
+        if len(actions) > model.n_actions:
+            starts = (np.cumsum(model.action_widths) - model.action_widths).tolist()
+            actions = np.add.reduceat(actions, starts, axis=0)
     return _Moments(time, actions, jacobian, root, noise, spread)
 
 
@@ -398,9 +435,10 @@ def find_axes(
             clear = _action_axes(model, _moments(model, *steps, "past"), seed, options)
         turn, graph, gap, share = clear
         jacobian = rotated(model, steps[0], turn)
-        strength = np.sqrt((jacobian**2).mean(0))
+        strength = _strength(model, jacobian)
         varying = believed(jacobian, beyond)
-        spanned = share_spanned(fitted_influence(varying, graph, model.n_latents, model.lags))
+        influences = fitted_influence(varying, graph, model.n_latents, model.lags, model.action_widths)
+        spanned = share_spanned(influences)
         seat = _seats(model, strength)
         inputs = np.arange(strength.shape[1])
         for lag in range(model.lags):
@@ -423,7 +461,7 @@ def _time_axes(model: LatentTransition, moments: _Moments, seed: int, options: A
     """Axes where the past acts: rotations of the latents whitened as `part` says."""
     axes = _search(moments.time, moments.actions, seed, options)
     turn = _unit_rows(axes.map @ np.linalg.inv(moments.root), moments.past)
-    strength = np.sqrt((rotated(model, moments.jacobian, turn) ** 2).mean(0))
+    strength = _strength(model, rotated(model, moments.jacobian, turn))
     graph, gap = _graph(model, axes, strength)
     return _Axes(turn, graph, gap, axes.agreement / axes.n_starts)
 
@@ -436,7 +474,7 @@ def _action_axes(model: LatentTransition, moments: _Moments, seed: int, options:
     moved = values > _DRIVEN * values[-1]
     driven, unmoved = vectors[:, moved].T @ white, vectors[:, ~moved].T @ white
     axes = _search(None, driven @ moments.actions @ driven.T, seed, options)
-    graph = np.zeros((model.n_latents, model.n_inputs), int)
+    graph = np.zeros((model.n_latents, model.n_parents), int)
     graph[: len(driven)] = axes.graph_a
     turn = _unit_rows(np.concatenate([axes.map @ driven, unmoved]), moments.past)
     return _Axes(turn, graph, axes.gap, axes.agreement / axes.n_starts)
@@ -466,22 +504,27 @@ def _clearer(axes: list[_Axes]) -> _Axes:
 
 
 def _seats(model: LatentTransition, strength: np.ndarray) -> np.ndarray:
-    """The order of the latents that suits required and forbidden edges best: these name latents by number."""
-    d = model.n_latents
-    wish = (
-        (model.must.float() - (~model.allowed).float()).cpu().numpy()[:, :d]
-        if model.lags
-        else np.zeros((d, d))
-    )
-    if not (wish - np.diag(np.diag(wish))).any():
+    """The order of the latents that suits required and forbidden edges, and odds, best: these name latents by
+    number. Actions keep their places."""
+    d, past = model.n_latents, model.lags * model.n_latents
+    forced = (model.must.float() - (~model.allowed).float()).cpu().numpy()
+    wish = np.where(forced, forced, (model.log_odds.cpu().numpy() / _SURE_ODDS).clip(-1, 1))
+    time, action = wish[:, : min(d, past)], wish[:, past:]
+    if not ((time - np.diag(np.diag(time))).any() if past else False) and not action.any():
         return np.arange(d)
-    share = strength[:, :d] ** 2 / (strength[:, :d] ** 2).max()
+    n = d + (model.n_actions if action.any() else 0)
+    wishes, shares = np.zeros((n, n)), np.zeros((n, n))
+    for columns, wanted, found in (
+        (slice(0, min(d, past)), time, strength[:, : min(d, past)]),
+        (slice(d, n), action, strength[:, past:]),
+    ):
+        if found.size and columns.start < n:
+            wishes[:d, columns], shares[:d, columns] = wanted, found**2 / (found**2).max()
     rng = np.random.default_rng(0)
-    tries = [
-        quadratic_assignment(wish, share, method="2opt", options={"maximize": True, "rng": rng})
-        for _ in range(_SEATINGS)
-    ]
-    return max(tries, key=lambda seating: seating.fun).col_ind
+    fixed = np.arange(d, n)
+    options = {"maximize": True, "rng": rng, "partial_match": np.stack([fixed, fixed], 1)}  # may be empty
+    tries = [quadratic_assignment(wishes, shares, method="2opt", options=options) for _ in range(_SEATINGS)]
+    return max(tries, key=lambda seating: seating.fun).col_ind[:d]
 
 
 def _search(

@@ -73,8 +73,8 @@ def axis_checks(
     restart : int
     permutation : ndarray of int (latent,)
         Place of each latent in the restart's own order.
-    graph : ndarray of int (latent, input)
-        In the order that `permutation` makes; inputs are each lag's latents, then actions.
+    graph : ndarray of int (latent, parent)
+        In the order that `permutation` makes; parents are each lag's latents, then actions.
     beyond : float
         From `beyond_linear`: the Jacobian is that of the mean where nothing shows that it varies.
     """
@@ -93,10 +93,13 @@ def axis_checks(
         return checks
     scale = sd if checks.independent_noise else np.sqrt(variance)
     few = np.linspace(0, len(jacobian) - 1, min(len(jacobian), _STEPS)).astype(int)
-    return checks._replace(mixing=mixing_error(jacobian[few], graph == 1, scale))
+    edges = graph[:, model.parent_of_input.cpu().numpy()] == 1
+    return checks._replace(mixing=mixing_error(jacobian[few], edges, scale, lags))
 
 
-def mixing_error(jacobian: np.ndarray, graph: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def mixing_error(
+    jacobian: np.ndarray, graph: np.ndarray, scale: np.ndarray, lags: int | None = None
+) -> np.ndarray:
     r"""How much of one latent may be in another, as far as the zeros of the Jacobian tell.
 
     Latents :math:`(1 + M) z` have the Jacobians :math:`J + M J - J M`. Of M only rotations of latents of
@@ -113,6 +116,8 @@ def mixing_error(jacobian: np.ndarray, graph: np.ndarray, scale: np.ndarray) -> 
     graph : ndarray of bool (latent, input)
     scale : ndarray (latent,)
         s: the noise's standard deviations.
+    lags : int, optional
+        Lags that come before the actions; default as many as there is room for.
 
     Returns
     -------
@@ -141,7 +146,7 @@ def mixing_error(jacobian: np.ndarray, graph: np.ndarray, scale: np.ndarray) -> 
     if not zeros.any():
         return 1.0 - np.eye(d)
     size = np.sqrt((jacobian[:, zeros] ** 2).mean())
-    lags = jacobian.shape[2] // d
+    lags = jacobian.shape[2] // d if lags is None else lags
     edges = jacobian * graph  # rotated errors are errors still, and would pass for something to go by
     changes = []
     for i, j in pairs:

@@ -96,7 +96,7 @@ def transition_elbo(model: LatentTransition, batch: SequenceBatch, skip: tuple[s
 
 
 def _gates(model: LatentTransition, n: int) -> Tensor:
-    """Edges of every sequence, drawn; of all together, (restart, latent, input), where each is forced."""
+    """Edges of every sequence, drawn; of all together, (restart, latent, parent), where each is forced."""
     forced = model.must | ~model.allowed
     if forced.all():
         return model.must.to(model.logits.dtype).expand_as(model.logits)
@@ -107,5 +107,5 @@ def _gates(model: LatentTransition, n: int) -> Tensor:
 
 def _divergence(model: LatentTransition) -> Tensor:
     """Divergence of the edges' posterior from their prior, (restart,)."""
-    kl = bernoulli_kl(model.logits, model.eta.view(-1, 1, 1))
+    kl = bernoulli_kl(model.logits, model.inclusion)
     return kl.masked_fill(model.must | ~model.allowed, 0.0).sum((1, 2))

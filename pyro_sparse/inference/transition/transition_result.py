@@ -23,6 +23,7 @@ from ..._utils.display import AgreementTable
 from ..._utils.torch_state import first_rows, isolated, undisturbed
 from ..._utils.types import ArvizData, TableLike
 from ..._utils.version import __version__
+from ...data.action_columns import n_columns
 from ...data.sequences import SequenceBatch, Sequences, as_sequences
 from ...findings.finding import Finding, read_findings, write_findings
 from ...graphs.identifiability import consistency
@@ -85,7 +86,8 @@ class TransitionFit(FitResult):
     strength_time : ndarray (restart, lag, target, source) or None
         Root mean square derivative of the next latent's mean by a past latent.
     strength_action : ndarray (restart, target, action) or None
-        The same by an action, actions in standard deviations.
+        The same by an action, actions in standard deviations; of a categorical action the length of the
+        derivatives by its contrasts.
     graph_time, graph_action : ndarray of int or None
         1 where the strength lies above the gap; shapes as above.
     relaxed_time, relaxed_action : ndarray or None
@@ -149,8 +151,13 @@ class TransitionFit(FitResult):
 
     @property
     def action_names(self) -> list[str]:
-        """Names of the actions' columns."""
+        """Names of the actions, a categorical one by its column."""
         return self.sequences.action_names
+
+    @property
+    def action_levels(self) -> dict[str, list]:
+        """Levels of each categorical action."""
+        return self.sequences.action_levels
 
     @property
     def feature_names(self) -> list[str]:
@@ -182,7 +189,7 @@ class TransitionFit(FitResult):
         d, lags = model.n_latents, model.lags
 
         def framed(inputs: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
-            """(restart, latent, input) in its own frame to the graphs in that of the best."""
+            """(restart, latent, parent) in its own frame to the graphs in that of the best."""
             turned = np.stack([matrix[turn] for matrix, turn in zip(inputs, permutation, strict=True)])
             past = turned[:, :, : lags * d].reshape(len(turned), d, lags, d).transpose(0, 2, 1, 3)
             past = np.stack([matrices[:, :, turn] for matrices, turn in zip(past, permutation, strict=True)])
@@ -450,6 +457,7 @@ class TransitionFit(FitResult):
                 "action_names": sequences.action_names,
                 "sequence_names": [],
                 "action_levels": {k: [_plain(v) for v in vs] for k, vs in sequences.action_levels.items()},
+                "level_order": sequences.level_order,
                 "roles": sequences.roles,
                 "step": _plain(step) if isinstance(step, int | float | np.number | None) else str(step),
             },
@@ -513,6 +521,29 @@ class TransitionFit(FitResult):
         return new
 
 
+def take_actions(model: LatentTransition, sequences: dict[str, Any]) -> None:
+    """Be a model of the actions of a saved fit.
+
+    Parameters
+    ----------
+    model : LatentTransition
+    sequences : dict
+        What a file holds of the fit's sequences.
+
+    Raises
+    ------
+    ValueError
+        The file is of a version that made an action of each level.
+    """
+    names, levels = sequences["action_names"], sequences["action_levels"]
+    if not set(levels) <= set(names):
+        raise ValueError(
+            f"action_names has {names}, an action for each level of {list(levels)}: the file was written by "
+            "an earlier version of pyro_sparse; fit again"
+        )
+    model.take_actions(names, n_columns(names, levels))
+
+
 def restore(model: LatentTransition, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> TransitionFit:
     """A fit from what `TransitionFit.save` wrote.
 
@@ -528,13 +559,13 @@ def restore(model: LatentTransition, meta: dict[str, Any], arrays: dict[str, np.
     if isinstance(fields["step"], str):
         fields["step"] = pd.Timedelta(fields["step"])
     fields |= {name: arrays[f"sequences.{name}"] for name in _UNITS}
-    n_actions = len(fields["action_names"])
+    width = sum(model.action_widths)
     sequences = Sequences(
         x=np.zeros((0, 1, model.n_features)),
         mask=None,
         present=None,
         linked=None,
-        actions=np.zeros((0, 1, n_actions)) if n_actions else None,
+        actions=np.zeros((0, 1, width)) if width else None,
         **fields,
     )
     return TransitionFit(

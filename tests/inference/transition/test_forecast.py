@@ -205,7 +205,7 @@ def test_actions_to_come_as_a_long_table(sequences):
     frames["dose"], frames["what"] = u[:, :12].ravel(), np.where(u[:, :12, 0] > 0, "up", "down").ravel()
     own = SMALL | {"steps": 20, "edge_steps": 5, "polish_steps": 5, "restarts": 1, "seed": 0}
     columns = {"id": "patient", "time": "day", "actions": ["dose", "what"]}
-    fit = ps.fit(model_of(x, 2, n_actions=3), frames, **columns, **own)
+    fit = ps.fit(model_of(x, 2, n_actions=2), frames, **columns, **own)
     future = [pd.DataFrame({"dose": u[i, 12:, 0], "what": ["up", "up", "down"]}) for i in range(60)]
     wanted = fit.forecast(3, future_actions=future, num_draws=3)
     table = pd.concat(f.assign(patient=i + 5, day=[12, 13, 14]) for i, f in enumerate(future))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -218,8 +220,8 @@ def test_a_long_table_with_gaps_and_a_categorical_action():
     table = pd.DataFrame(x, columns=list("abcde")).assign(day=np.arange(n), what=label)
     table.loc[10, "a"] = np.nan
     table = table.drop(index=[50, 51])
-    fit = ps.fit(model_of(x, 2, n_actions=2), table, time="day", actions=["what"], restarts=1, **SMALL)
-    assert fit.action_names == ["what=none", "what=up"]
+    fit = ps.fit(model_of(x, 2, n_actions=1), table, time="day", actions=["what"], restarts=1, **SMALL)
+    assert fit.action_names == ["what"] and fit.action_levels == {"what": ["none", "up"]}
     assert fit.transform().shape == (1, n - 2, 2)
     assert any("one restart only" in note for note in fit.warnings)
     gaps = "1 of 297 steps are unlinked by gaps, more than the regular step (1) "
@@ -345,13 +347,14 @@ def test_missing_cells_are_news_to_a_fit_without(fitted, data):
     assert ragged.mask is not None and not ragged.missing
 
 
-@pytest.mark.parametrize("intervals", [False, True])
-def test_a_saved_fit_remembers_labels_and_steps(tmp_path, intervals):
+@pytest.mark.parametrize(("intervals", "n_levels"), [(False, 2), (True, 2), (False, 4), (True, 3)])
+def test_a_saved_fit_remembers_labels_and_steps(tmp_path, intervals, n_levels):
     rng = np.random.default_rng(1)
     table = pd.DataFrame(rng.normal(size=(60, 4)), columns=list("abcd"))
     table["day"] = pd.date_range("2020-01-01", periods=60, freq="D")
-    table["what"] = pd.cut(rng.uniform(size=60), 2) if intervals else rng.choice(["none", "up"], 60)
-    model = ps.models.LatentTransition(4, 2, n_actions=2, hidden=4, units=4, gated_units=4)
+    words = np.array(["none", "up", "down", "left"])[:n_levels]
+    table["what"] = pd.cut(rng.uniform(size=60), n_levels) if intervals else rng.choice(words, 60)
+    model = ps.models.LatentTransition(4, 2, n_actions=1, hidden=4, units=4, gated_units=4)
     settings = {"restarts": 1, "steps": 5, "edge_steps": 2, "progress": False}
     fit = ps.fit(model, table, time="day", actions=["what"], **settings)
     fit.save(tmp_path / "fit.pt")
@@ -360,9 +363,20 @@ def test_a_saved_fit_remembers_labels_and_steps(tmp_path, intervals):
     wanted = fit.transform(new, time="day", actions=["what"])
     np.testing.assert_array_equal(again.transform(new, time="day", actions=["what"]), wanted)
     np.testing.assert_array_equal(again.transform(new), wanted)  # the columns of the fit
+    levels = fit.action_levels["what"]
+    assert len(levels) == n_levels and again.action_levels == fit.action_levels
+    assert again.model.n_inputs == 2 + n_levels - 1 and again.relaxed_action.shape == (1, 2, 1)
+    after = pd.DataFrame({"what": [new["what"].iloc[0]]})
+    both = [f.forecast(1, new, future_actions=after, num_draws=2) for f in (fit, again)]
+    np.testing.assert_array_equal(*both)
     strange = new.assign(what="sideways")
-    with pytest.raises(ValueError, match="sideways"):
+    known = rf"column 'what' has level 'sideways'.*it knows {re.escape(str(levels))}"
+    with pytest.raises(ValueError, match=known):
         again.transform(strange, time="day", actions=["what"])
+    with pytest.raises(ValueError, match="future_actions: " + known):
+        again.forecast(1, new, future_actions=after.assign(what="sideways"))
+    mine = ps.models.LatentTransition(4, 2, n_actions=1, hidden=4, units=4, gated_units=4)
+    np.testing.assert_array_equal(ps.load(tmp_path / "fit.pt", mine).transform(new), wanted)
 
 
 @pytest.mark.slow

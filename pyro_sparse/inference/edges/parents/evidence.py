@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.special import erf, logsumexp
 
-__all__ = ["AMPLITUDES", "KERNELS", "NOISES", "SCALES", "SetEvidence"]
+__all__ = ["AMPLITUDES", "KERNELS", "NOISES", "SCALES", "SetEvidence", "root_mean_square"]
 
 KERNELS = ("arcsine", "linear", "features")
 SCALES = (0.15, 0.8, 4.0)
@@ -34,11 +34,13 @@ class SetEvidence:
     """Log evidence of sets of inputs for every target, computed once per set.
 
     Inputs are divided by one number, their root mean square, and so are targets. Origins and relative scales
-    of columns are kept: they say how far a weight of ordinary size can move a target.
+    of columns are kept: they say how far a weight of ordinary size can move a target. A candidate of several
+    columns is in a set with all of them, or not at all; the root mean square is then that of a candidate, so
+    that columns whose squares add to those of one numeric column count as much as that.
 
     Parameters
     ----------
-    inputs : ndarray of shape (row, candidate)
+    inputs : ndarray of shape (row, column)
     targets : ndarray of shape (row, target)
     kernel : {"arcsine", "linear", "features"}
         "arcsine": infinitely many erf units. "features": `num_features` of them, with random weights; cost
@@ -49,6 +51,8 @@ class SetEvidence:
         Of the weights of "features".
     unit : float, optional
         What inputs are divided by in place of their root mean square.
+    groups : ndarray of int, shape (column,), optional
+        Candidate that each column of `inputs` belongs to; default its own.
 
     Attributes
     ----------
@@ -64,8 +68,10 @@ class SetEvidence:
         num_features: int = 128,
         seed: int = 0,
         unit: float | None = None,
+        groups: NDArray[np.intp] | None = None,
     ) -> None:
-        self._x = inputs / (np.sqrt((inputs**2).mean()) if unit is None else unit)
+        self._groups = groups
+        self._x = inputs / (root_mean_square(inputs, groups) if unit is None else unit)
         self._y = targets / np.sqrt((targets**2).mean())
         self._kernel = kernel
         self._scales = (1.0,) if kernel == "linear" else SCALES
@@ -107,6 +113,7 @@ class SetEvidence:
 
     def _evaluate(self, sets: NDArray[np.bool_]) -> NDArray[np.float64]:
         n = len(self._x)
+        sets = sets if self._groups is None else sets[:, self._groups]
         ratio, index = np.unique(NOISES / AMPLITUDES[:, None], return_inverse=True)
         index = index.reshape(len(AMPLITUDES), len(NOISES))
         blocks = []
@@ -144,6 +151,19 @@ class SetEvidence:
             return np.concatenate([constant, x], axis=1)
         units = erf(np.sqrt(scale) * (x @ self._weights[1:] + self._weights[0]))
         return np.concatenate([constant, units / np.sqrt(units.shape[1])], axis=1)
+
+
+def root_mean_square(inputs: NDArray[np.float64], groups: NDArray[np.intp] | None = None) -> float:
+    """Root mean square of a candidate's columns together, over rows and candidates.
+
+    Parameters
+    ----------
+    inputs : ndarray of shape (row, column)
+    groups : ndarray of int, shape (column,), optional
+        Candidate of each column.
+    """
+    per_candidate = 1.0 if groups is None else len(groups) / len(np.unique(groups))
+    return float(np.sqrt((inputs**2).mean() * per_candidate))
 
 
 def _arcsine(x: NDArray[np.float64], scale: float) -> NDArray[np.float64]:

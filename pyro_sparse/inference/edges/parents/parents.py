@@ -5,9 +5,12 @@ Every set S of candidate parents has an evidence, that of a Gaussian process on 
 .. math:: p(S_1, \dots, S_d, \eta, h \mid y) \propto \mathrm{Beta}(\eta; a, b) \prod_i
           p(y_i \mid S_i, h)^T\, \eta^{|S_i|} (1 - \eta)^{m_i - |S_i|}
 
-with h the hyperparameters the targets share. Given :math:`\eta` and h the targets are independent: where all
-sets can be listed, the sum over them and the integral over both are exact; elsewhere a Gibbs sampler flips
-and swaps single edges. T < 1 makes up for a kernel that is not quite right and latents known with error.
+(or, where edges have odds o of their own, :math:`\prod_j \eta_{ij}` over the set times
+:math:`\prod_j (1 - \eta_{ij})` over the other candidates, with
+:math:`\operatorname{logit} \eta_{ij} = \operatorname{logit} \eta + \log o_{ij}`), with h the hyperparameters
+the targets share. Given :math:`\eta` and h the targets are independent: where all sets can be listed, the
+sum over them and the integral over both are exact; elsewhere a Gibbs sampler flips and swaps single edges.
+T < 1 makes up for a kernel that is not quite right and latents known with error.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from scipy.special import expit, logsumexp
 from threadpoolctl import threadpool_limits
 
 from ...._utils.checks import check_whole
-from .evidence import KERNELS, SetEvidence
+from .evidence import KERNELS, SetEvidence, root_mean_square
 
 __all__ = ["ParentPosterior", "parent_posterior"]
 
@@ -87,6 +90,7 @@ class _Masks(NamedTuple):
 
 class _Settings(NamedTuple):
     masks: _Masks
+    log_odds: NDArray[np.float64] | None  # of free edges, 0 at others; None where all have the same
     power: float
     prior: tuple[float, float]
     num_draws: int
@@ -116,13 +120,16 @@ def parent_posterior(
     num_draws: int = 500,
     num_features: int = 128,
     seed: int = 0,
+    groups: ArrayLike | None = None,
+    odds: ArrayLike | None = None,
 ) -> ParentPosterior:
     """Posterior probability of every candidate parent of every target.
 
     Parameters
     ----------
-    inputs : array_like of shape (row, candidate) or (chain, row, candidate)
-        Previous latents and, beside them, actions. One prior serves all columns: want comparable units and a
+    inputs : array_like of shape (row, column) or (chain, row, column)
+        Previous latents and, beside them, actions, one column a candidate unless `groups` says otherwise.
+        One prior serves all columns: want comparable units and a
         meaningful zero. They are used as given, up to one common factor; latents of a model with a N(0, I)
         start are fit to use, and centring or standardising each of them loses information (see Notes).
     targets : array_like of shape (row, target) or (chain, row, target)
@@ -150,6 +157,12 @@ def parent_posterior(
         Units of "features".
     seed : int
         Same seed, same result.
+    groups : array_like of int, shape (column,), optional
+        Candidate of each column, counted from 0: a categorical action has several. They are in a set
+        together, with one edge and one prior probability. The price of their number is paid in the evidence.
+        Columns of a candidate that is to count as much as a numeric one have variances that add to its.
+    odds : array_like of shape (target, candidate), optional
+        Factors of the prior odds of each edge. Of edges that are required or forbidden they are not read.
 
     Returns
     -------
@@ -159,7 +172,7 @@ def parent_posterior(
     ------
     ValueError
         If shapes do not fit, a value is not finite, a column is constant, there are fewer than 20 rows, an
-        edge is both required and forbidden, or an option is out of range.
+        edge is both required and forbidden, odds are not positive, or an option is out of range.
 
     Notes
     -----
@@ -194,24 +207,27 @@ def parent_posterior(
     array([[0, 1, 0]], dtype=int8)
     """
     x, y = _tables(inputs, targets)
-    masks = _masks(required, forbidden, (y.shape[-1], x.shape[-1]))
+    of_column = _groups(groups, x.shape[-1])
+    n_candidates = x.shape[-1] if of_column is None else int(of_column.max()) + 1
+    masks = _masks(required, forbidden, (y.shape[-1], n_candidates))
+    log_odds = None if odds is None else _log_odds(odds, masks)
     n_rows = _options(kernel, power, prior, max_rows, max_enumerate, num_draws, num_features)
     streams = np.random.SeedSequence(seed).spawn(len(x) + 1)
-    _varies(x, "inputs")
+    _varies(x, "inputs", of_column)
     _varies(y, "targets")
     units: list[float | None] = [None] * len(x)
     if n_rows < x.shape[1]:
-        drawn, rows = _rows(x, n_rows, np.random.default_rng(streams[-1]))
+        drawn, rows = _rows(x, n_rows, np.random.default_rng(streams[-1]), of_column)
         # From the rows drawn at random: rare values would raise it.
-        units = [float(np.sqrt((chain**2).mean())) or None for chain in x[:, drawn]]
+        units = [root_mean_square(chain, of_column) or None for chain in x[:, drawn]]
         x, y = x[:, rows], y[:, rows]
-        for values, name in ((x, "inputs"), (y, "targets")):
-            _varies(values, name, f" in the {n_rows} rows used; raise max_rows, or drop it")
-    settings = _Settings(masks, float(power), prior, num_draws)
+        for values, name, owners in ((x, "inputs", of_column), (y, "targets", None)):
+            _varies(values, name, owners, f" in the {n_rows} rows used; raise max_rows, or drop it")
+    settings = _Settings(masks, log_odds, float(power), prior, num_draws)
     listed = int(masks.free.sum(1).max()) <= max_enumerate
     samples, evidences = [], []
     for x_chain, y_chain, unit, stream in zip(x, y, units, streams, strict=False):
-        evidence = SetEvidence(x_chain, y_chain, kernel, num_features, seed, unit)
+        evidence = SetEvidence(x_chain, y_chain, kernel, num_features, seed, unit, of_column)
         sampler = _enumerate if listed else _gibbs
         with threadpool_limits(1, user_api="blas"):  # matrices too small to share: threads would only wait
             samples.append(sampler(evidence, settings, np.random.default_rng(stream)))
@@ -221,7 +237,7 @@ def parent_posterior(
 
 def _enumerate(evidence: SetEvidence, settings: _Settings, rng: np.random.Generator) -> _Sample:
     """Sum over all sets, integral over eta and the hyperparameters on a grid."""
-    (required, free), power, (a, b), num_draws = settings
+    (required, free), log_odds, power, (a, b), num_draws = settings
     log_in, log_out = -np.logaddexp(0, -_LOGIT), -np.logaddexp(0, _LOGIT)
     sets, sizes, tempered, prior_of_size = [], [], [], []
     joint = a * log_in + b * log_out  # density of logit eta; below of (hyperparameter, eta)
@@ -232,9 +248,13 @@ def _enumerate(evidence: SetEvidence, settings: _Settings, rng: np.random.Genera
         parents[:, free[i]] = chosen
         size = chosen.sum(1)
         e = power * evidence(parents)[..., i]
-        k = np.arange(m + 1)
+        if log_odds is not None:
+            e = e + (chosen @ log_odds[i, free[i]])[:, None]
+        k = np.arange(m + 1.0)
         by_size = np.stack([logsumexp(e[size == s], axis=0) for s in k])
         rate = k[:, None] * log_in + (m - k)[:, None] * log_out
+        if log_odds is not None:
+            rate = rate - _excess(log_odds[i, free[i]])
         normaliser = logsumexp(by_size[..., None] + rate[:, None], axis=0)
         joint = joint + normaliser
         sets.append(parents)
@@ -257,9 +277,25 @@ def _enumerate(evidence: SetEvidence, settings: _Settings, rng: np.random.Genera
         for d in range(num_draws):
             log_p = e[:, h[d]] + prior_of_size[i][size, h[d], g[d]]
             draws[d, i] = parents[np.argmax(log_p + rng.gumbel(size=len(log_p)))]
-    included = (draws & free).sum((1, 2))
-    eta = rng.beta(a + included, b + free.sum() - included)
+    eta = _rates((draws & free).sum((1, 2)), settings, rng)
     return _Sample(probability[None], draws, eta, table, {})
+
+
+def _excess(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By how much the odds of all edges lower the log prior of a set, the odds of its own apart; (eta,)."""
+    return (np.logaddexp(0, _LOGIT + log_odds[:, None]) - np.logaddexp(0, _LOGIT)).sum(0)
+
+
+def _rates(included: NDArray[np.intp], settings: _Settings, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Inclusion rates given how many free edges each graph has."""
+    (_, free), log_odds, _, (a, b), _ = settings
+    if log_odds is None:
+        return rng.beta(a + included, b + free.sum() - included)
+    log_in, log_out = -np.logaddexp(0, -_LOGIT), -np.logaddexp(0, _LOGIT)
+    fixed = a * log_in + (b + free.sum()) * log_out - _excess(log_odds[free])
+    # each edge that is there trades a factor 1 - eta for a factor eta
+    log_p = fixed + included[:, None] * (log_in - log_out)
+    return expit(_LOGIT[np.argmax(log_p + rng.gumbel(size=log_p.shape), axis=1)])
 
 
 def _gibbs(evidence: SetEvidence, settings: _Settings, rng: np.random.Generator) -> _Sample:
@@ -268,7 +304,8 @@ def _gibbs(evidence: SetEvidence, settings: _Settings, rng: np.random.Generator)
     A sweep flips every free edge once in random order (its conditional probability is averaged: Rao and
     Blackwell), proposes one swap per target, and draws the hyperparameters and eta.
     """
-    (required, free), power, (a, b), num_draws = settings
+    (required, free), edge_log_odds, power, (a, b), num_draws = settings
+    own = np.zeros(free.shape) if edge_log_odds is None else edge_log_odds
     n_targets, kept = len(free), -(-num_draws // 2)
     state = np.stack([required, required | free])
     indices = np.arange(2)[:, None], np.arange(n_targets)[None]
@@ -284,8 +321,7 @@ def _gibbs(evidence: SetEvidence, settings: _Settings, rng: np.random.Generator)
     current = log_evidence(state)
     for sweep in range(_BURN + kept):
         hyper = np.argmax(current.sum(1) + rng.gumbel(size=(2, current.shape[-1])), axis=1)
-        included = (state & free).sum((1, 2))
-        eta = rng.beta(a + included, b + free.sum() - included).clip(1e-12, 1 - 1e-12)
+        eta = _rates((state & free).sum((1, 2)), settings, rng).clip(1e-12, 1 - 1e-12)
         log_odds = np.log(eta / (1 - eta))
         take = (*indices, hyper[:, None])
         order = np.argsort(rng.random(state.shape) - 2 * free, axis=-1)  # free candidates first
@@ -296,7 +332,8 @@ def _gibbs(evidence: SetEvidence, settings: _Settings, rng: np.random.Generator)
             flipped[(*indices, j)] ^= open_
             proposed = log_evidence(flipped)
             was_in = state[(*indices, j)]
-            gain = (proposed[take] - current[take]) * np.where(was_in, -1, 1) + log_odds[:, None]
+            gain = (proposed[take] - current[take]) * np.where(was_in, -1, 1)
+            gain += log_odds[:, None] + own[indices[1], j]
             p = expit(gain)
             flip = ((rng.random(p.shape) < p) != was_in) & open_
             if sweep >= _BURN:
@@ -304,7 +341,7 @@ def _gibbs(evidence: SetEvidence, settings: _Settings, rng: np.random.Generator)
                 flips.append(flip[open_].mean())
             state = np.where(flip[..., None], flipped, state)
             current = np.where(flip[..., None], proposed, current)
-        state, current, accepted = _swap(state, current, take, free, log_evidence, rng)
+        state, current, accepted = _swap(state, current, take, free, own, log_evidence, rng)
         if sweep >= _BURN:
             draws.append(state)
             etas.append(eta)
@@ -325,10 +362,11 @@ def _swap(
     current: NDArray[np.float64],
     take: tuple[NDArray, ...],
     free: NDArray[np.bool_],
+    own: NDArray[np.float64],
     log_evidence: Callable[[NDArray[np.bool_]], NDArray[np.float64]],
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64], float]:
-    """One parent of each target for another one, as often as the evidences say; share of targets moved."""
+    """One parent of each target for another one, as often as evidences and odds say; share moved."""
     indices = take[:2]
     at_random = rng.random(state.shape)
     out = np.argmax(np.where(state & free, at_random, -1.0), axis=-1)
@@ -338,7 +376,8 @@ def _swap(
     swapped[(*indices, out)] ^= possible
     swapped[(*indices, into)] ^= possible
     proposed = log_evidence(swapped)
-    accepted = possible & (np.log(rng.random(possible.shape)) < proposed[take] - current[take])
+    gain = proposed[take] - current[take] + own[indices[1], into] - own[indices[1], out]
+    accepted = possible & (np.log(rng.random(possible.shape)) < gain)
     state = np.where(accepted[..., None], swapped, state)
     return state, np.where(accepted[..., None], proposed, current), float(accepted.mean())
 
@@ -395,15 +434,60 @@ def _tables(inputs: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.float64],
     return (x, y) if x.ndim == 3 else (x[None], y[None])
 
 
+def _groups(groups: ArrayLike | None, n_columns: int) -> NDArray[np.intp] | None:
+    """Candidate of each column; None where each is one of its own."""
+    if groups is None:
+        return None
+    owners = np.asarray(groups)
+    whole = owners.dtype.kind in "iu" and owners.shape == (n_columns,)
+    if not whole or set(owners.tolist()) != set(range(int(owners.max()) + 1)):
+        raise ValueError(
+            f"groups: want the candidate of each of {n_columns} columns, whole numbers from 0 that leave "
+            f"none out, got {owners.dtype} of shape {owners.shape}: {owners.tolist()}"
+        )
+    return None if np.array_equal(owners, np.arange(n_columns)) else owners
+
+
+def _log_odds(odds: ArrayLike, masks: _Masks) -> NDArray[np.float64] | None:
+    """Log odds of free edges, 0 at others; None where they are all 0."""
+    factors = np.asarray(odds, dtype=float)
+    if factors.shape != masks.free.shape or not ((factors > 0) & np.isfinite(factors)).all():
+        raise ValueError(
+            f"odds: want positive numbers of shape (target, candidate) {masks.free.shape}, got shape "
+            f"{factors.shape}; an edge that cannot be there is `forbidden`, one that has to be `required`"
+        )
+    log_odds = np.where(masks.free, np.log(factors), 0.0)
+    return log_odds if log_odds.any() else None
+
+
+def _indicators(x: NDArray[np.float64], of_column: NDArray[np.intp] | None) -> list[NDArray]:
+    """What rare values are looked for in: columns, and each combination of the columns of one candidate."""
+    if of_column is None:
+        return list(np.concatenate(x, axis=1).T)
+    values: list[NDArray] = []
+    for chain in x:
+        for candidate in range(int(of_column.max()) + 1):
+            columns = chain[:, of_column == candidate]
+            if columns.shape[1] == 1:
+                values.append(columns[:, 0])
+                continue
+            _, level = np.unique(columns.round(9), axis=0, return_inverse=True)
+            values += [level.ravel() == kind for kind in range(int(level.max()) + 1)]
+    return values
+
+
 def _rows(
-    x: NDArray[np.float64], n_rows: int, rng: np.random.Generator
+    x: NDArray[np.float64],
+    n_rows: int,
+    rng: np.random.Generator,
+    of_column: NDArray[np.intp] | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows drawn at random, and these with some exchanged for rows of rare values."""
     drawn = np.sort(rng.choice(x.shape[1], n_rows, replace=False))
     used = np.zeros(x.shape[1], dtype=bool)
     used[drawn] = True
     keep = np.zeros_like(used)
-    columns = np.concatenate(x, axis=1).T
+    columns = _indicators(x, of_column)
     least = min(_RARE, n_rows // (2 * len(columns)))
     for column in columns:
         _, kind, count = np.unique(column, return_inverse=True, return_counts=True)
@@ -417,10 +501,18 @@ def _rows(
     return drawn, np.flatnonzero(used)
 
 
-def _varies(values: NDArray[np.float64], name: str, fix: str = ", so it tells nothing; drop it") -> None:
-    still = np.argwhere(np.ptp(values, axis=1) == 0)
-    if len(still):
-        raise ValueError(f"{name}: column {still[0, 1]} is constant{fix}")
+def _varies(
+    values: NDArray[np.float64],
+    name: str,
+    of_column: NDArray[np.intp] | None = None,
+    fix: str = ", so it tells nothing; drop it",
+) -> None:
+    still = np.ptp(values, axis=1) == 0
+    if of_column is not None:  # rows may be without one of an action's levels
+        alike = [still[:, of_column == candidate].all(1) for candidate in of_column]
+        still = np.stack(alike, 1)
+    if still.any():
+        raise ValueError(f"{name}: column {np.argwhere(still)[0, 1]} is constant{fix}")
 
 
 def _masks(required: ArrayLike | None, forbidden: ArrayLike | None, shape: tuple[int, int]) -> _Masks:

@@ -54,7 +54,7 @@ def steps_of(fit: TransitionFit) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     inputs : ndarray (restart, step, input)
-        Past latents (lag 1, 2, …) and then actions, in standard deviations.
+        Past latents (lag 1, 2, …) and then the actions' columns, in standard deviations.
     targets : ndarray (restart, step, latent)
         The latents they led to.
     """
@@ -108,6 +108,8 @@ def parents_of_latents(
     masks: dict[str, Any] = {
         "required": fit.model.must.cpu().numpy() if bool(fit.model.must.any()) else None,
         "forbidden": None if bool(fit.model.allowed.all()) else ~fit.model.allowed.cpu().numpy(),
+        "odds": fit.model.log_odds.double().exp().cpu().numpy() if fit.model.has_odds else None,
+        "groups": fit.model.parent_of_input.cpu().numpy(),
     }
     posteriors = [
         parent_posterior(x, y, num_draws=num_draws, seed=seed + r, **masks, **cast("dict[str, Any]", options))
@@ -173,7 +175,7 @@ def relaxed_scores(fit: TransitionFit, num_draws: int = 500, seed: int = 0, **op
 
 
 def _graphs(fit: TransitionFit, draws: np.ndarray, by_chain: np.ndarray) -> dict[str, GraphDraws]:
-    """(…, latent, input) taken apart into the time and the action graph."""
+    """(…, latent, parent) taken apart into the time and the action graph."""
     d, lags = fit.model.n_latents, fit.model.lags
 
     def past(array: np.ndarray) -> np.ndarray:
@@ -193,6 +195,7 @@ def _graphs(fit: TransitionFit, draws: np.ndarray, by_chain: np.ndarray) -> dict
             by_chain[fit.best][:, lags * d :],
             by_chain[..., lags * d :],
             fit.strength_action,
+            must[:, lags * d :],
         )
     return graphs
 
