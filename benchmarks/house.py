@@ -38,7 +38,7 @@ ROOMS = (
     "_utils", "findings", "distributions", "graphs", "metrics", "likelihoods", "data", "data.checks",
     "nets", "priors", "models", "programs", "inference.training", "posterior", "inference.rotation",
     "inference.multitask.inner", "inference.table", "inference.program", "inference.transition",
-    "inference.multitask", "inference.edges.density", "inference.edges.moves", "inference.edges.regression",
+    "inference.observed", "inference.multitask", "inference.edges.density", "inference.edges.moves", "inference.edges.regression",
     "inference.edges.mcmc", "inference.edges.program", "inference.edges.parents", "inference.edges",
     "inference", "certificates", "calibrate", "plots", "pages", "estimators", "datasets", "rivals", "testing",
     "cli", "",

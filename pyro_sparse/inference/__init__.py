@@ -11,6 +11,8 @@ from .table.dependency_elbo import DependencySparsity
 from .table.dependency_schedule import DependencySchedule
 from .table.jacobian_penalty import jacobian_l1, mean_abs_jacobian
 from .table.latent_penalty import DependencyPenalty, LatentPenalty
+from .observed.observed_result import ObservedFit
+from .observed.schedule import ObservedSchedule
 from .table.result import Fit
 from .table.schedule import Schedule
 from .transition.constraint import BernoulliKL, Budget, Penalty, SparsityControl
@@ -26,6 +28,8 @@ __all__ = [
     "Fit",
     "LatentPenalty",
     "MultiTaskFit",
+    "ObservedFit",
+    "ObservedSchedule",
     "Penalty",
     "Schedule",
     "SparsityControl",

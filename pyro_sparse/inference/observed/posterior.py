@@ -25,10 +25,11 @@ _OWN_LINE, _LINE, _ACTION_LINE, _OWN_CURVE, _CURVE, _PRODUCT = range(6)
 _N_CLASSES = 6
 # Terms of each class that a target is expected to have, where nothing is known, and what that counts for: as
 # many targets. None: half of them, as much as two terms.
-_EXPECTED = {_CURVE: 0.3, _OWN_CURVE: 0.2, _PRODUCT: 0.3}
+_EXPECTED = {_CURVE: 0.2, _OWN_CURVE: 0.1, _PRODUCT: 0.2}
 _COUNTS = 2.0
-_SLAB, _SLAB_COUNTS = 0.2, 6.0  # squared coefficient over noise variance, and as how many terms it counts
-_LEAST_SLAB = 0.1
+_LINE_B = 4.0
+_SLAB, _SLAB_COUNTS = 0.3, 10.0  # squared coefficient over noise variance, and as how many terms it counts
+_LEAST_SLAB = 0.2
 _LOGIT = np.linspace(-14, 6, 201)  # of rates
 
 
@@ -233,7 +234,7 @@ def _a_priori(sizes: NDArray[np.intp]) -> Settled:
 
 def _beta(sizes: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Beta prior of each class's rate."""
-    a, b = np.ones(_N_CLASSES), np.ones(_N_CLASSES)
+    a, b = np.ones(_N_CLASSES), np.array([1.0, _LINE_B, 1.0, 1.0, 1.0, 1.0])
     each = np.maximum(sizes.mean(0), 1)
     for c, expected in _EXPECTED.items():
         a[c] = _COUNTS * expected
