@@ -6,13 +6,13 @@ from .fit import fit, fit_restart, merge
 from .load import load
 from .multitask.task_result import MultiTaskFit
 from .multitask.task_schedule import TaskSchedule
+from .observed.observed_result import ObservedFit
+from .observed.schedule import ObservedSchedule
 from .rotation._strength_mixture import StrengthMixture, strength_mixture
 from .table.dependency_elbo import DependencySparsity
 from .table.dependency_schedule import DependencySchedule
 from .table.jacobian_penalty import jacobian_l1, mean_abs_jacobian
 from .table.latent_penalty import DependencyPenalty, LatentPenalty
-from .observed.observed_result import ObservedFit
-from .observed.schedule import ObservedSchedule
 from .table.result import Fit
 from .table.schedule import Schedule
 from .transition.constraint import BernoulliKL, Budget, Penalty, SparsityControl

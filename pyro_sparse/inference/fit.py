@@ -167,7 +167,12 @@ def fit(
     dependency: LatentPenalty | None = None,
     restarts: int | None = None,
     seed: int = 0,
-    schedule: Schedule | DependencySchedule | TransitionSchedule | ObservedSchedule | TaskSchedule | None = None,
+    schedule: Schedule
+    | DependencySchedule
+    | TransitionSchedule
+    | ObservedSchedule
+    | TaskSchedule
+    | None = None,
     holdout: float = 0.1,
     mask: TableLike | None = None,
     exposure: VectorLike | None = None,

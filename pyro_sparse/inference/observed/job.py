@@ -69,11 +69,18 @@ class ObservedJob:
         self.n_steps, self.ranks = 1, ALONE
         self.forbidden_pairs = _forbidden(model, sequences)
         least = 1 if model.lags == "auto" else int(model.lags)
-        n_steps = len(steps_of(sequences, observed_values(sequences), least).targets)
+        targets = steps_of(sequences, observed_values(sequences), least).targets
+        n_steps = len(targets)
         if n_steps < LEAST_STEPS:
             raise ValueError(
                 f"X: has {n_steps} step(s) with {least} frame(s) before them, wanted at least {LEAST_STEPS} "
                 "to learn from; give longer or more sequences, with fewer gaps or missing frames"
+            )
+        seen = (~np.isnan(targets)).sum(0)
+        if (few := seen < LEAST_STEPS).any():
+            raise ValueError(
+                f"X: column {sequences.feature_names[int(few.argmax())]!r} was seen in {seen[few.argmax()]} "
+                f"of {n_steps} steps, wanted at least {LEAST_STEPS}; leave it out"
             )
         self.settings: dict[str, Any] = {
             "model": type(model).__name__,
@@ -92,7 +99,9 @@ class ObservedJob:
         """What must agree for a file to belong to this fit."""
         data = files.digest(*self.sequences.content())
         made = files.made(self.model)
-        return json.dumps({**self.settings, "made": made, "data": data, "version": __version__}, sort_keys=True)
+        return json.dumps(
+            {**self.settings, "made": made, "data": data, "version": __version__}, sort_keys=True
+        )
 
     def groups(self) -> list[range]:
         """All chains share a pass."""
@@ -140,7 +149,11 @@ class ObservedJob:
             present = observed if sequences.present is None else observed[sequences.present]
             findings.append(
                 missing_cells(
-                    int(np.isnan(present).sum()), present.size, steps[0].n_filled, len(steps[0].targets), draws
+                    int(np.isnan(present).sum()),
+                    present.size,
+                    steps[0].n_filled,
+                    len(steps[0].targets),
+                    draws,
                 )
             )
         if steps[0].n_blank:
@@ -152,10 +165,10 @@ class ObservedJob:
                     source="data",
                 )
             )
-        correlation, counts = noise_correlation(np.nanmean([p.residual for p in posteriors], axis=0))
+        residual = np.mean([p.residual for p in posteriors], axis=0)  # NaN in the same cells
+        correlation, counts = noise_correlation(residual)
         findings += within_step(correlation, counts, names)
         curved, strength = (np.mean([getattr(p, n) for p in posteriors], 0) for n in ("curved", "strength"))
-        residual = np.nanmean([p.residual for p in posteriors], axis=0)
         return ObservedFit(
             model=self.model,
             sequences=sequences,
@@ -204,7 +217,9 @@ class ObservedJob:
         looked = asked + 1
         while looked > 1 and len(steps_of(self.sequences, values, looked).targets) < LEAST_STEPS:
             looked -= 1
-        posterior = self._posterior(steps_of(self.sequences, values, looked), looked, self.seed + 3, look=True)
+        posterior = self._posterior(
+            steps_of(self.sequences, values, looked), looked, self.seed + 3, look=True
+        )
         p = posterior.probability[:, : looked * d].reshape(d, looked, d).transpose(1, 0, 2)
         by_lag = pd.DataFrame(
             {"largest": p.max((1, 2)), "expected_edges": p.sum((1, 2))},

@@ -14,7 +14,7 @@ from ..._utils.checks import check_whole
 from ..._utils.types import ArvizData, TableLike
 from ..._utils.version import __version__
 from ...data.sequences import Sequences, as_sequences
-from ...findings.finding import Finding, read_findings, write_findings
+from ...findings.finding import read_findings, write_findings
 from ...models.observed_transition import ObservedTransition
 from ...posterior.method_names import warned_name
 from ..training import checkpoint as files
@@ -173,19 +173,6 @@ class ObservedFit(FitResult):
             return methods.by_name[method](self, **arguments)
 
         return self._kept(compute, name, num_draws, seed, options)
-
-    def report(self, path: str | os.PathLike[str], **options: Any) -> Any:
-        """There is none yet of observed variables.
-
-        Raises
-        ------
-        TypeError
-            Always; says what there is.
-        """
-        raise TypeError(
-            "report: there is no page of an ObservedFit yet; use fit.summary(), "
-            "ps.plots.plot_transition(fit.edge_posterior()) or ps.write_graph"
-        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the data to one file that loads with ``weights_only=True``.

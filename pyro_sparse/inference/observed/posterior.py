@@ -27,7 +27,7 @@ _N_CLASSES = 6
 # many targets. None: half of them, as much as two terms.
 _EXPECTED = {_CURVE: 0.2, _OWN_CURVE: 0.1, _PRODUCT: 0.2}
 _COUNTS = 2.0
-_LINE_B = 4.0
+_LINE_B, _ACTION_B = 4.0, 2.0  # b of a Beta(1, b): of other variables' lines a fifth, of actions' a third
 _SLAB, _SLAB_COUNTS = 0.3, 10.0  # squared coefficient over noise variance, and as how many terms it counts
 _LEAST_SLAB = 0.2
 _LOGIT = np.linspace(-14, 6, 201)  # of rates
@@ -162,10 +162,7 @@ def term_posterior(
             settled = _update(chains, classes, sizes, settled)
         prior = priors(settled)
         by_target = [
-            [
-                sample_terms(r, p, total, steps, rng, start if c == 0 else None)
-                for c in range(n_chains)
-            ]
+            [sample_terms(r, p, total, steps, rng, start if c == 0 else None) for c in range(n_chains)]
             for r, p, rng, start in zip(regressions, prior, streams, starts, strict=True)
         ]
     by_chain = np.stack([[chain.edge for chain in chains] for chains in by_target], 1)
@@ -234,7 +231,7 @@ def _a_priori(sizes: NDArray[np.intp]) -> Settled:
 
 def _beta(sizes: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Beta prior of each class's rate."""
-    a, b = np.ones(_N_CLASSES), np.array([1.0, _LINE_B, 1.0, 1.0, 1.0, 1.0])
+    a, b = np.ones(_N_CLASSES), np.array([1.0, _LINE_B, _ACTION_B, 1.0, 1.0, 1.0])
     each = np.maximum(sizes.mean(0), 1)
     for c, expected in _EXPECTED.items():
         a[c] = _COUNTS * expected

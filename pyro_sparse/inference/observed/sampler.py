@@ -25,6 +25,7 @@ __all__ = ["Chain", "Prior", "Regression", "sample_terms"]
 
 _EXPLORE = 5.0  # expected moves of a sweep to terms that nothing speaks for, of about as many as the set has
 _MOST_TERMS = 40  # in a sum
+_WORTH_A_LOOK = 1e-3  # weight of a state whose neighbours are looked at for its parents'
 
 
 class Prior(NamedTuple):
@@ -181,7 +182,8 @@ def sample_terms(
     References
     ----------
     Zanella and Roberts (2019), Scalable importance tempering and Bayesian variable selection, JRSS B 81(3),
-    section 4. A parent's probability given a state is that of its first term, or of its last one, being in.
+    section 4. Given a state, a parent of one term or of none has one of its terms or none: the probability of
+    that is averaged (Rao and Blackwell).
     """
     n_terms = len(prior.slab)
     floor = _EXPLORE / max(int(np.isfinite(prior.log_odds).sum()), 1)
@@ -204,9 +206,37 @@ def sample_terms(
     for key, weight in zip(visits, weights, strict=True):
         _, _, p, e, second = looked[key]
         term += weight * p
-        edge += weight * e
+        edge += weight * _edges(key, weight, e, looked, regression, prior, n_candidates, floor)
         squares[list(key)] += weight * second
     return Chain(term, edge.clip(0, 1), squares, list(visits), weights, state)
+
+
+def _edges(
+    key: tuple[int, ...],
+    weight: float,
+    edge: NDArray[np.float64],
+    looked: dict[tuple[int, ...], tuple[NDArray, float, NDArray, NDArray, NDArray]],
+    regression: Regression,
+    prior: Prior,
+    n_candidates: int,
+    floor: float,
+) -> NDArray[np.float64]:
+    """Of a state: probabilities of parents by a single term as they are without that, where it was looked at.
+
+    Without it, other terms of the same parent may come in.
+    """
+    parents = regression.terms.parents
+    ends = np.bincount([j for i in key for j in set(parents[i].tolist())], minlength=n_candidates)
+    edge = edge.copy()
+    for i in key:
+        alone = [j for j in set(parents[i].tolist()) if ends[j] == 1]
+        without = tuple(k for k in key if k != i)
+        if not alone or (without not in looked and weight < _WORTH_A_LOOK):
+            continue
+        if without not in looked:
+            looked[without] = _look(regression, prior, list(without), n_candidates, floor)
+        edge[alone] = looked[without][3][alone]
+    return edge
 
 
 def _look(

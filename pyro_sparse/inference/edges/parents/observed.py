@@ -145,7 +145,7 @@ def _to_arviz(
     ]  # fmt: skip
     about = attributes(
         fit,  # type: ignore[arg-type]
-        method, False, note, {"seed": int(seed), "lags": lags}, (), conclusion, kind="transition", rhat=_NO_RHAT,
+        method, False, note, {"seed": int(seed), "lags": lags, "nodes": "variables"}, (), conclusion, kind="transition", rhat=_NO_RHAT,
     )  # fmt: skip
     stats = {name: np.full(len(by_chain), np.nan) for name in ("elbo", "heldout_elbo", "recovered")}
     everyone = np.ones(len(by_chain), bool)
