@@ -2,11 +2,11 @@
 
 Random systems of 3 to 20 variables, 1 to 3 lags and 100 to 2,000 steps (`_observed_data.py`): half of them
 linear, half of tanh, products, thresholds and sines, noise normal or not. Every method looks three lags back
-(ours chooses how many of them it has). Average precision over the edges of a system, mean over systems; ECE of
-all edges together, and its null, what a calibrated method with the same probabilities would have. A p-value
-is no probability: of PCMCI, PCMCI+ and the VAR the number is 1 - p, of the lasso and of VAR-LiNGAM the share
-of bootstrap samples that select the edge (of VAR-LiNGAM AP goes by the size of the standardised coefficient,
-and without ``--bootstrap`` it has no ECE). The peers are in the extra `observed-peers`; those that are not
+(ours chooses how many of them it has). Average precision over the edges of a system, mean over systems; ECE
+of all edges together, and its null, what a calibrated method with the same probabilities would have. A
+p-value is no probability: of PCMCI, PCMCI+ and the VAR the number is 1 - p, of the lasso and of VAR-LiNGAM
+the share of bootstrap samples that select the edge (of both AP goes by the size of the coefficient,
+and without ``--bootstrap`` VAR-LiNGAM has no ECE). The peers are in the extra `observed-peers`; those that are not
 installed are left out. A seed is one system.
 """
 

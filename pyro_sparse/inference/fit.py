@@ -133,7 +133,9 @@ def fit(
     actions: TableLike | None = ..., id: str | None = ..., time: str | None = ...,
     time_step: TimeStep | None = ..., restarts: int | None = ..., seed: int = ...,
     schedule: ObservedSchedule | None = ..., feature_names: Sequence[str] | None = ...,
-    standardise: bool = ..., progress: bool = ..., threads: int | None = ..., holdout: float = ...,
+    standardise: bool = ..., holdout: float = ..., n_jobs: int = ..., progress: bool = ...,
+    checkpoint: str | os.PathLike[str] | None = ..., checkpoint_every: int = ...,
+    device: str = ..., dtype: str | torch.dtype = ..., threads: int | None = ...,
     task: None = ..., inner: None = ..., dependency: None = ..., mask: None = ..., n_factors_init: None = ...,
     exposure: None = ..., covariates: None = ..., groups: None = ..., sparsity: None = ...,
     **settings: object,
@@ -153,7 +155,7 @@ def fit(
 
 
 def fit(
-    model: Trainable,
+    model: Trainable | ObservedTransition,
     X: TableLike,
     y: VectorLike | None = None,
     *,
@@ -217,10 +219,11 @@ def fit(
     inner : {"lasso", "ssl", "outer", "ridge"}, optional
         For a `MultiTaskRegression`: the regressions inside the training; default "ssl".
     actions : array_like (sequence, time, action), list of arrays, or list of column names, optional
-        For a `LatentTransition` or `ObservedTransition`: the action in a row leads to that row's frame; text is a categorical action.
+        For a `LatentTransition` or `ObservedTransition`: the action in a row leads to that row's frame; text
+        is a categorical action.
     id, time : str, optional
-        For a `LatentTransition` or `ObservedTransition` and a DataFrame: the columns or index levels that tell sequences and frames
-        apart. Rows may come in any order; sequences are sorted by id.
+        For a `LatentTransition` or `ObservedTransition` and a DataFrame: the columns or index levels that
+        tell sequences and frames apart. Rows may come in any order; sequences are sorted by id.
     time_step : number or time difference, optional
         For a `LatentTransition` and `time`: from one frame to the next; default the most common difference.
         Where more time lies between two frames (a weekend, in days) the later is not predicted from the one
@@ -233,8 +236,9 @@ def fit(
         For a table: a penalty on how the decoder uses the latents, beside the ELBO of a row, for instance
         `DependencyPenalty(weight=0.05)`. Reported ELBOs do not contain it.
     restarts : int, optional
-        Starts, by default 8, 4 for a `DependencyVAE`, 2 for sequences (chains, for an `ObservedTransition`) and tasks. On a table each begins with
-        its own number of factors, from K down to 1 and again (a `DependencyVAE` with all of them).
+        Starts, by default 8, 4 for a `DependencyVAE`, 2 for sequences and tasks (of an
+        `ObservedTransition`: chains of its sampler). On a table each begins with its own number of factors,
+        from K down to 1 and again (a `DependencyVAE` with all of them).
     seed : int
         All randomness follows from it; the same seed gives the same bits on the same machine.
     schedule : Schedule, DependencySchedule, TransitionSchedule, ObservedSchedule or TaskSchedule, optional
@@ -304,7 +308,7 @@ def fit(
     (2, 7, 2)
     """
     arguments = _Arguments(
-        model=model, X=X, y=y, task=task, inner=inner, actions=actions, id=id, time=time,
+        model=cast("Trainable", model), X=X, y=y, task=task, inner=inner, actions=actions, id=id, time=time,
         time_step=time_step, sparsity=sparsity, dependency=dependency, restarts=restarts, seed=seed,
         schedule=schedule, holdout=holdout, mask=mask,
         exposure=exposure, covariates=covariates, groups=groups,

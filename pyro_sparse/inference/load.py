@@ -51,7 +51,9 @@ def load(path: str | os.PathLike[str], model: None = None) -> Any: ...  # the fi
 
 @isolated()
 def load(
-    path: str | os.PathLike[str], model: Trainable | Program | None = None, data: Data | None = None
+    path: str | os.PathLike[str],
+    model: Trainable | ObservedTransition | Program | None = None,
+    data: Data | None = None,
 ) -> Fit | TransitionFit | ObservedFit | MultiTaskFit | ProgramFit:
     """Read a fit written by its `save`.
 
@@ -81,7 +83,7 @@ def load(
             raise ValueError(f"load: {str(path)!r} holds no fit of a program; leave out data and program")
         if meta["kind"] == "observed fit":
             return _observed(path, model, meta, tensors)
-        return _restored(path, model, meta, tensors)
+        return _restored(path, cast("Trainable | None", model), meta, tensors)
 
 
 def _observed(

@@ -1,4 +1,4 @@
-r"""Sequences whose variables are measured themselves: which variable, at which lag, and which action drives which.
+r"""Sequences whose variables are measured themselves: which variable, or action, drives which, and when.
 
 .. math:: x_{t,i} = \sum_{k: \gamma_{ik} = 1} \beta_{ik} f_k(x_{t-1}, \ldots, x_{t-L}, a_t)
           + \sigma_i \varepsilon_{t,i}

@@ -1,3 +1,3 @@
-"""Which observed variable, at which lag, and which action drives which: terms, their posterior, its checks."""
+"""Which measured variable, at which lag, drives which? Terms, their posterior, what speaks against it."""
 
 __all__: list[str] = []

@@ -53,15 +53,15 @@ class ObservedFit(FitResult):
     explained : ndarray (variable,)
         Share of each variable's variance that its parents explain, in sample.
     lag_evidence : DataFrame
-        By lag, one more than the model may have: `largest` probability of an edge there, and `expected_edges`.
-        From a look without products.
+        By lag, one more than the model may have: `largest` probability of an edge there, and
+        `expected_edges`. From a look without products.
     settings : dict
         JSON-able record of how the fit was made.
     findings : list of Finding
         What a reader should know before believing it; `warnings` has them as sentences.
     """
 
-    model: ObservedTransition  # type: ignore[assignment]
+    model: ObservedTransition  # type: ignore[assignment]  # nothing trains it
     sequences: Sequences
     lags: int
     by_chain: np.ndarray

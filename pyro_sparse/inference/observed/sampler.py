@@ -84,7 +84,7 @@ class Regression:
         if not chosen:
             return np.zeros(0)
         a = self.products(chosen)[:, chosen] + np.diag(1 / slab[chosen])
-        return np.linalg.solve(a, self.with_target[chosen])
+        return np.asarray(np.linalg.solve(a, self.with_target[chosen]), dtype=float)
 
     def neighbours(self, chosen: list[int], prior: Prior) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Log odds of every term given the others, and (mean² / noise variance) of the coefficients there.
@@ -106,11 +106,11 @@ class Regression:
             rows = self.products(chosen)
             inverse = np.linalg.inv(rows[:, chosen] + np.diag(1 / g[chosen]))
             mean = inverse @ self.with_target[chosen]
-            q = self.square - self.with_target[chosen] @ mean
+            q = np.asarray(self.square - self.with_target[chosen] @ mean)
             r = self.diagonal + 1 / g - (rows * (inverse @ rows)).sum(0)
             c = self.with_target - mean @ rows
         else:
-            q, r, c = self.square, self.diagonal + 1 / g, self.with_target
+            q, r, c = np.asarray(self.square), self.diagonal + 1 / g, self.with_target
         less = np.maximum(1 - c**2 / (r * q), 1e-12)
         gain = -0.5 * np.log(np.maximum(r * g, 1e-12)) - freedom / 2 * np.log(less)
         if chosen:
@@ -242,7 +242,7 @@ def _edges(
 def _look(
     regression: Regression, prior: Prior, state: list[int], n_candidates: int, floor: float
 ) -> tuple[NDArray, float, NDArray, NDArray, NDArray]:
-    """Of a state: rates of its flips, cumulated; their sum; probabilities of terms and of parents; squares."""
+    """Of a state: cumulated rates of its flips, their sum, probabilities of terms and parents, squares."""
     log_odds, squares = regression.neighbours(state, prior)
     log_odds = np.minimum(log_odds, 500.0)
     p = expit(log_odds)

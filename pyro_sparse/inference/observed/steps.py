@@ -74,12 +74,12 @@ def steps_of(sequences: Sequences, values: NDArray[np.float64], lags: int) -> St
         for back in range(lags):
             has_past[:, back:] &= ~sequences.gap[:, : frames - back]
     has_past = has_past[:, lags:]
-    seen = ~np.isnan(observed).all(-1)
-    whole = ~np.isnan(observed).any(-1)
+    seen = np.asarray((~np.isnan(observed)).any(-1))
+    whole = np.asarray((~np.isnan(observed)).all(-1))
     before = [slice(lags - back, frames - back) for back in range(1, lags + 1)]
-    of_inputs = np.logical_and.reduce([seen[:, part] for part in before])
+    of_inputs = np.stack([seen[:, part] for part in before]).all(0)
     use = has_past & of_inputs & seen[:, lags:]
-    filled = use & ~np.logical_and.reduce([whole[:, part] for part in before])
+    filled = use & ~np.stack([whole[:, part] for part in before]).all(0)
     parts = [values[:, part][use] for part in before]
     if sequences.actions is not None:
         parts.append(sequences.actions[:, lags:][use])
@@ -110,7 +110,7 @@ def imputed(sequences: Sequences, rng: np.random.Generator) -> NDArray[np.float6
     if not to_fill.any():
         return observed
     x = np.where(seen, observed, 0.0)  # standardised: 0 is the mean
-    frame = seen.any(-1)
+    frame = np.asarray(seen.any(-1))
     for _ in range(_SWEEPS):
         for j in np.flatnonzero(to_fill.any((0, 1))):
             beside = np.delete(x, j, axis=-1)

@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from ...models.base import FactorModel
     from ...models.latent_transition import LatentTransition
     from ...models.multitask import MultiTaskRegression
-    from ...models.observed_transition import ObservedTransition
     from ...programs.data import Data as ProgramData
 
 __all__ = ["Data", "Minibatch", "Trainable"]
 
-Trainable: TypeAlias = "FactorModel | LatentTransition | ObservedTransition | MultiTaskRegression"
+Trainable: TypeAlias = "FactorModel | LatentTransition | MultiTaskRegression"
 Data: TypeAlias = "Table | Sequences | Tasks | ProgramData"
 Minibatch: TypeAlias = "Batch | SequenceBatch | TaskBatch"

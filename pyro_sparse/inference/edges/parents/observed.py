@@ -25,8 +25,8 @@ TERMS_NOTE = (
     "curves and products, rates of edges set by the data."
 )
 SETS_NOTE = (
-    "Probabilities that a variable's past, or an action, helps to predict a target given all others: Gaussian "
-    "processes on sets of parents."
+    "Probabilities that a variable's past, or an action, helps to predict a target given all others: "
+    "Gaussian processes on sets of parents."
 )
 _NO_RHAT = (
     "not defined: chains are weighted samplers of the sets of terms, from two starts; the `gap` of an edge "
@@ -145,7 +145,8 @@ def _to_arviz(
     ]  # fmt: skip
     about = attributes(
         fit,  # type: ignore[arg-type]
-        method, False, note, {"seed": int(seed), "lags": lags, "nodes": "variables"}, (), conclusion, kind="transition", rhat=_NO_RHAT,
+        method, False, note, {"seed": int(seed), "lags": lags, "nodes": "variables"}, (), conclusion,
+        kind="transition", rhat=_NO_RHAT,
     )  # fmt: skip
     stats = {name: np.full(len(by_chain), np.nan) for name in ("elbo", "heldout_elbo", "recovered")}
     everyone = np.ones(len(by_chain), bool)
