@@ -35,13 +35,13 @@ VAGUE = {
 }  # fmt: skip
 # Each room may import those before it and nothing after it (tests/test_house.py); "" is the package itself.
 ROOMS = (
-    "_utils", "findings", "distributions", "graphs", "metrics", "likelihoods", "data", "data.checks",
-    "nets", "priors", "models", "programs", "inference.training", "posterior", "inference.rotation",
+    "_utils", "findings", "distributions", "graphs", "metrics", "likelihoods", "data", "data.checks", "nets",
+    "priors", "models", "programs", "inference.training", "posterior", "inference.rotation",
     "inference.multitask.inner", "inference.table", "inference.program", "inference.transition",
-    "inference.multitask", "inference.edges.density", "inference.edges.moves", "inference.edges.regression",
-    "inference.edges.mcmc", "inference.edges.program", "inference.edges.parents", "inference.edges",
-    "inference", "certificates", "calibrate", "plots", "pages", "estimators", "datasets", "rivals", "testing",
-    "cli", "",
+    "inference.observed", "inference.multitask", "inference.edges.density", "inference.edges.moves",
+    "inference.edges.regression", "inference.edges.mcmc", "inference.edges.program",
+    "inference.edges.parents", "inference.edges", "inference", "certificates", "calibrate", "plots", "pages",
+    "estimators", "datasets", "rivals", "testing", "cli", "",
 )  # fmt: skip
 PER_ROW_INPUT = "exposure"  # the one per-row input of today; files that name it are counted
 _IMPORT = """

@@ -81,7 +81,7 @@ def test_nothing_imports_through_the_links():
                 assert not {str(n).split(".")[0] for n in names} & {"models", "inference"}, path
 
 
-FAMILIES = ("inference.table", "inference.transition", "inference.multitask")
+FAMILIES = ("inference.table", "inference.transition", "inference.observed", "inference.multitask")
 
 
 def room_of(name: str) -> str:

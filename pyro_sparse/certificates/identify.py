@@ -93,6 +93,11 @@ def identify(
             f"result: got a {type(result).__name__}, wanted a fit of a table, of sequences or of tasks, "
             "or its edge posterior"
         )
+    if idata.attrs.get("nodes") == "variables":
+        raise TypeError(
+            "result: is of an ObservedTransition, whose variables are measured: there are no latents to "
+            "identify; its findings say what speaks against an edge"
+        )
     if fit is not None:
         check_labels(fit, idata)
     if idata.attrs.get("weight_unit") == "program" and not idata.attrs.get("declares_factors"):

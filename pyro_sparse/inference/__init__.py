@@ -6,6 +6,8 @@ from .fit import fit, fit_restart, merge
 from .load import load
 from .multitask.task_result import MultiTaskFit
 from .multitask.task_schedule import TaskSchedule
+from .observed.observed_result import ObservedFit
+from .observed.schedule import ObservedSchedule
 from .rotation._strength_mixture import StrengthMixture, strength_mixture
 from .table.dependency_elbo import DependencySparsity
 from .table.dependency_schedule import DependencySchedule
@@ -26,6 +28,8 @@ __all__ = [
     "Fit",
     "LatentPenalty",
     "MultiTaskFit",
+    "ObservedFit",
+    "ObservedSchedule",
     "Penalty",
     "Schedule",
     "SparsityControl",

@@ -1,7 +1,7 @@
 """`fit`: a model and a table in, a `Fit` out. This file is the order of events; each event has its own file.
 
 Check the arguments, read the data, and go on with the order of events of the model's kind (`registry.py`):
-`table/job.py`, `transition/job.py` or `multitask/job.py`; in several processes, or
+`table/job.py`, `transition/job.py`, `observed/job.py` or `multitask/job.py`; in several processes, or
 one restart at a time, by `training/parts.py`. Ctrl-C at any time returns the fit so far, with a warning.
 """
 
@@ -25,9 +25,11 @@ from .._utils.checks import check_whole
 from .._utils.torch_state import undisturbed
 from ..data.design import ROLES
 from ..models.multitask import MultiTaskRegression
+from ..models.observed_transition import ObservedTransition
 from ..models.sparse_decoder import SparseDecoder
 from ..programs.program import Program
 from .multitask.task_schedule import TaskSchedule
+from .observed.schedule import ObservedSchedule
 from .registry import PER_ROW, Kind, kind_of, n_features_of
 from .table.dependency_schedule import DependencySchedule
 from .table.latent_penalty import LatentPenalty, check_penalty
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from ..models.base import FactorModel
     from ..models.latent_transition import LatentTransition
     from .multitask.task_result import MultiTaskFit
+    from .observed.observed_result import ObservedFit
     from .table.result import Fit
     from .training._families import Data, Trainable
     from .training._settings import Settings
@@ -78,7 +81,7 @@ class _Arguments:
     dependency: LatentPenalty | None
     restarts: int | None
     seed: int
-    schedule: Schedule | DependencySchedule | TransitionSchedule | TaskSchedule | None
+    schedule: Schedule | DependencySchedule | TransitionSchedule | ObservedSchedule | TaskSchedule | None
     holdout: float
     mask: TableLike | None
     exposure: VectorLike | None
@@ -126,6 +129,19 @@ def fit(
 ) -> TransitionFit: ...  # fmt: skip
 @overload
 def fit(
+    model: ObservedTransition, X: TableLike, y: None = None, *,
+    actions: TableLike | None = ..., id: str | None = ..., time: str | None = ...,
+    time_step: TimeStep | None = ..., restarts: int | None = ..., seed: int = ...,
+    schedule: ObservedSchedule | None = ..., feature_names: Sequence[str] | None = ...,
+    standardise: bool = ..., holdout: float = ..., n_jobs: int = ..., progress: bool = ...,
+    checkpoint: str | os.PathLike[str] | None = ..., checkpoint_every: int = ...,
+    device: str = ..., dtype: str | torch.dtype = ..., threads: int | None = ...,
+    task: None = ..., inner: None = ..., dependency: None = ..., mask: None = ..., n_factors_init: None = ...,
+    exposure: None = ..., covariates: None = ..., groups: None = ..., sparsity: None = ...,
+    **settings: object,
+) -> ObservedFit: ...  # fmt: skip
+@overload
+def fit(
     model: MultiTaskRegression, X: TableLike, y: VectorLike, *,
     task: VectorLike | None = ..., inner: str | None = ...,
     restarts: int | None = ..., seed: int = ..., schedule: TaskSchedule | None = ...,
@@ -139,7 +155,7 @@ def fit(
 
 
 def fit(
-    model: Trainable,
+    model: Trainable | ObservedTransition,
     X: TableLike,
     y: VectorLike | None = None,
     *,
@@ -153,7 +169,12 @@ def fit(
     dependency: LatentPenalty | None = None,
     restarts: int | None = None,
     seed: int = 0,
-    schedule: Schedule | DependencySchedule | TransitionSchedule | TaskSchedule | None = None,
+    schedule: Schedule
+    | DependencySchedule
+    | TransitionSchedule
+    | ObservedSchedule
+    | TaskSchedule
+    | None = None,
     holdout: float = 0.1,
     mask: TableLike | None = None,
     exposure: VectorLike | None = None,
@@ -183,11 +204,11 @@ def fit(
 
     Parameters
     ----------
-    model : FactorModel, LatentTransition or MultiTaskRegression
+    model : FactorModel, LatentTransition, ObservedTransition or MultiTaskRegression
         For instance `SparseDecoder(n_factors=5)`. It stays as it is: a copy of it is trained.
     X : array_like (row, feature), DataFrame, Arrow or polars table, scipy.sparse matrix, AnnData or RowStore
         NaN marks a missing cell. Sparse or on disk with over 25 million cells: read by rows (`open_rows`).
-        For a `LatentTransition`: array (sequence, time, feature) or (time,
+        For a `LatentTransition` or `ObservedTransition`: array (sequence, time, feature) or (time,
         feature), list of arrays (time, feature), or a DataFrame with one row per frame.
         Fewer than twenty long sequences are cut into pieces, and ELBOs are then per piece.
         For a `MultiTaskRegression`: one row per sample with `task`, or see `pyro_sparse.data.tasks.as_tasks`.
@@ -198,11 +219,11 @@ def fit(
     inner : {"lasso", "ssl", "outer", "ridge"}, optional
         For a `MultiTaskRegression`: the regressions inside the training; default "ssl".
     actions : array_like (sequence, time, action), list of arrays, or list of column names, optional
-        For a `LatentTransition`: the action in a row leads to that row's frame; text is a categorical action,
-        with one edge to each latent.
+        For a `LatentTransition` or `ObservedTransition`: the action in a row leads to that row's frame; text
+        is a categorical action, with one edge to each latent or variable.
     id, time : str, optional
-        For a `LatentTransition` and a DataFrame: the columns or index levels that tell sequences and frames
-        apart. Rows may come in any order; sequences are sorted by id.
+        For a `LatentTransition` or `ObservedTransition` and a DataFrame: the columns or index levels that
+        tell sequences and frames apart. Rows may come in any order; sequences are sorted by id.
     time_step : number or time difference, optional
         For a `LatentTransition` and `time`: from one frame to the next; default the most common difference.
         Where more time lies between two frames (a weekend, in days) the later is not predicted from the one
@@ -215,11 +236,12 @@ def fit(
         For a table: a penalty on how the decoder uses the latents, beside the ELBO of a row, for instance
         `DependencyPenalty(weight=0.05)`. Reported ELBOs do not contain it.
     restarts : int, optional
-        Starts, by default 8, 4 for a `DependencyVAE`, 2 for sequences and tasks. On a table each begins with
-        its own number of factors, from K down to 1 and again (a `DependencyVAE` with all of them).
+        Starts, by default 8, 4 for a `DependencyVAE`, 2 for sequences and tasks (of an
+        `ObservedTransition`: chains of its sampler). On a table each begins with its own number of factors,
+        from K down to 1 and again (a `DependencyVAE` with all of them).
     seed : int
         All randomness follows from it; the same seed gives the same bits on the same machine.
-    schedule : Schedule, DependencySchedule, TransitionSchedule or TaskSchedule, optional
+    schedule : Schedule, DependencySchedule, TransitionSchedule, ObservedSchedule or TaskSchedule, optional
         Settings of the loop; single ones can be given by name in `settings`.
     holdout : float
         Share of rows held out for choosing a restart, in [0, 1); at most 2,000 rows, and fewer
@@ -267,7 +289,7 @@ def fit(
 
     Returns
     -------
-    Fit, TransitionFit or MultiTaskFit
+    Fit, TransitionFit, ObservedFit or MultiTaskFit
 
     Raises
     ------
@@ -286,7 +308,7 @@ def fit(
     (2, 7, 2)
     """
     arguments = _Arguments(
-        model=model, X=X, y=y, task=task, inner=inner, actions=actions, id=id, time=time,
+        model=cast("Trainable", model), X=X, y=y, task=task, inner=inner, actions=actions, id=id, time=time,
         time_step=time_step, sparsity=sparsity, dependency=dependency, restarts=restarts, seed=seed,
         schedule=schedule, holdout=holdout, mask=mask,
         exposure=exposure, covariates=covariates, groups=groups,
@@ -529,7 +551,7 @@ def _check_arguments(arguments: _Arguments, restarts: int) -> None:
     model, holdout, dtype, device = arguments.model, arguments.holdout, arguments.dtype, arguments.device
     n_factors_init = arguments.n_factors_init
     decodes = () if isinstance(model, MultiTaskRegression) else ("decode",)
-    methods = () if isinstance(model, Program) else ("setup", "model", "guide", *decodes)
+    methods = () if isinstance(model, Program | ObservedTransition) else ("setup", "model", "guide", *decodes)
     for method in methods:
         if not hasattr(model, method):
             if inspect.isfunction(model):

@@ -11,8 +11,10 @@ import torch
 
 from .._utils.recorded import rebuild
 from .._utils.torch_state import isolated, undisturbed
+from ..models.observed_transition import ObservedTransition
 from ..programs.program import Program
 from .multitask import task_result
+from .observed import observed_result
 from .program import saved
 from .table import result
 from .training import checkpoint as files
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from ..models.multitask import MultiTaskRegression
     from ..programs.data import Data
     from .multitask.task_result import MultiTaskFit
+    from .observed.observed_result import ObservedFit
     from .program.result import ProgramFit
     from .table.result import Fit
     from .training._families import Trainable
@@ -37,6 +40,8 @@ def load(path: str | os.PathLike[str], model: FactorModel) -> Fit: ...
 @overload
 def load(path: str | os.PathLike[str], model: LatentTransition) -> TransitionFit: ...
 @overload
+def load(path: str | os.PathLike[str], model: ObservedTransition) -> ObservedFit: ...
+@overload
 def load(path: str | os.PathLike[str], model: MultiTaskRegression) -> MultiTaskFit: ...
 @overload
 def load(path: str | os.PathLike[str], model: Program, data: Data) -> ProgramFit: ...
@@ -46,14 +51,16 @@ def load(path: str | os.PathLike[str], model: None = None) -> Any: ...  # the fi
 
 @isolated()
 def load(
-    path: str | os.PathLike[str], model: Trainable | Program | None = None, data: Data | None = None
-) -> Fit | TransitionFit | MultiTaskFit | ProgramFit:
+    path: str | os.PathLike[str],
+    model: Trainable | ObservedTransition | Program | None = None,
+    data: Data | None = None,
+) -> Fit | TransitionFit | ObservedFit | MultiTaskFit | ProgramFit:
     """Read a fit written by its `save`.
 
     Parameters
     ----------
     path : path
-    model : FactorModel, LatentTransition, MultiTaskRegression or Program, optional
+    model : FactorModel, LatentTransition, ObservedTransition, MultiTaskRegression or Program, optional
         Needed when the model, its prior or its likelihood is a class of your own: made as it was for the fit.
         Of a program always.
     data : Data, optional
@@ -61,20 +68,36 @@ def load(
 
     Returns
     -------
-    Fit, TransitionFit, MultiTaskFit or ProgramFit
+    Fit, TransitionFit, ObservedFit, MultiTaskFit or ProgramFit
 
     Raises
     ------
     FileNotFoundError, ValueError
         No such file, not a fit, or of another model or format.
     """
-    meta, tensors = files.read(path, "fit", "transition fit", "multi-task fit", "program fit")
+    meta, tensors = files.read(path, "fit", "transition fit", "observed fit", "multi-task fit", "program fit")
     with files.explained("load", path):
         if meta["kind"] == "program fit":
             return saved.restore(path, model, data, meta, tensors)
         if data is not None or isinstance(model, Program):
             raise ValueError(f"load: {str(path)!r} holds no fit of a program; leave out data and program")
-        return _restored(path, model, meta, tensors)
+        if meta["kind"] == "observed fit":
+            return _observed(path, model, meta, tensors)
+        return _restored(path, cast("Trainable | None", model), meta, tensors)
+
+
+def _observed(
+    path: str | os.PathLike[str], model: object, meta: dict[str, Any], tensors: dict[str, Any]
+) -> ObservedFit:
+    made = None if meta["made"] is None else rebuild(meta["made"])
+    if model is None:
+        model = made
+    if not isinstance(model, ObservedTransition) or made is not None and files.made(model) != meta["made"]:
+        raise ValueError(
+            f"load: {str(path)!r} is a fit of {made!r}; leave out model=, or pass a model made the same way"
+        )
+    arrays = {name: value.numpy() for name, value in tensors["arrays"].items()}
+    return observed_result.restore(meta, arrays, model)
 
 
 def _restored(

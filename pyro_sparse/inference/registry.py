@@ -15,7 +15,7 @@ import pandas as pd
 from .._utils.declared import keeps
 from ..data.checks.check import check_read_table
 from ..data.checks.kinds import chosen_kinds
-from ..data.checks.sequences import sequence_findings
+from ..data.checks.sequences import counter_columns, moving_means, sequence_findings
 from ..data.checks.tasks import task_findings
 from ..data.column_types import columns_of
 from ..data.columns import as_frame
@@ -32,10 +32,13 @@ from ..models._positions import check_positions
 from ..models.dependency import DependencyVAE
 from ..models.latent_transition import LatentTransition
 from ..models.multitask import MultiTaskRegression
+from ..models.observed_transition import ObservedTransition
 from ..programs.data import Data as ProgramData
 from ..programs.program import Program
 from .multitask.job import TaskJob
 from .multitask.task_schedule import TaskSchedule
+from .observed.job import ObservedJob
+from .observed.schedule import ObservedSchedule
 from .program.job import ProgramJob
 from .program.schedule import ProgramSchedule
 from .table.dependency_job import DependencyJob
@@ -166,6 +169,15 @@ def _sequences(model: LatentTransition, X: TableLike, arguments: Mapping[str, An
     return _warned(data, sequence_findings(data, model))
 
 
+def _observed(model: ObservedTransition, X: TableLike, arguments: Mapping[str, Any]) -> Sequences:
+    options = {name: arguments[name] for name in ("standardise", *_OF_SEQUENCES)}
+    data = as_sequences(X, lag=1, feature_names=arguments["feature_names"], **options)
+    counters = counter_columns(data)
+    counted = {name for finding in counters for name in finding.columns}
+    others = [j for j, name in enumerate(data.feature_names) if name not in counted]
+    return _warned(data, [*counters, *moving_means(data, others)])
+
+
 def _tasks(model: MultiTaskRegression, X: TableLike, arguments: Mapping[str, Any]) -> Tasks:
     if arguments["y"] is None:
         raise TypeError("y: a MultiTaskRegression wants targets, or the name of their column; got none")
@@ -197,6 +209,10 @@ KINDS = (
     Kind(
         LatentTransition, TransitionSchedule, 2, _sequences, (*_OF_SEQUENCES, "feature_names"),
         TransitionJob, ("sparsity",),
+    ),
+    Kind(
+        ObservedTransition, ObservedSchedule, 2, _observed, (*_OF_SEQUENCES, "feature_names"),
+        ObservedJob, (),
     ),
     Kind(Program, ProgramSchedule, 8, _program, ("feature_names",), ProgramJob, ()),
     Kind(MultiTaskRegression, TaskSchedule, 2, _tasks, ("y", "task"), TaskJob, ("inner",)),

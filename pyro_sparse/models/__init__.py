@@ -7,6 +7,7 @@ from .dependency import DependencyVAE
 from .latent_transition import LatentTransition
 from .lavaan import from_lavaan, read_lavaan
 from .multitask import MultiTaskRegression
+from .observed_transition import ObservedTransition
 from .sparse_decoder import SparseDecoder
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "FactorModel",
     "LatentTransition",
     "MultiTaskRegression",
+    "ObservedTransition",
     "SparseDecoder",
     "from_lavaan",
     "read_lavaan",

@@ -23,6 +23,7 @@ from .._utils.quiet import ignored
 from .._utils.torch_state import isolated
 from ..certificates.facts import certificate_facts
 from ..graphs.alignment import SAME_FACTOR, agreement_matrix
+from ..inference.observed.observed_result import ObservedFit
 from ..inference.program.result import ProgramFit
 from ..inference.training.restarts import compared_restarts
 from ..posterior.arviz import get_group
@@ -188,6 +189,11 @@ def write_table(
 
 def _page_to_write(fit: object, path: object) -> Path:
     """The path, if it can be that of a page."""
+    if isinstance(fit, ObservedFit):
+        raise TypeError(
+            "fit: is an ObservedFit, of which there is no page yet; use fit.summary(), "
+            "ps.plots.plot_transition(fit.edge_posterior()) or ps.write_graph"
+        )
     if isinstance(fit, str | os.PathLike):
         raise TypeError(
             f"fit: got the path {os.fspath(fit)!r}; the fit comes first: report(fit, {os.fspath(fit)!r})"

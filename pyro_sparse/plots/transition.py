@@ -72,17 +72,18 @@ def plot_transition(
     bottom = max([*left.values(), *right.values()])
     ax = new_axes(ax, 6.4, 1.9 + 0.34 * bottom)
     ax.set_axis_off()
-    ax.set_title("What drives which latent" + "\n(edges in doubt, too)" * include_doubted)
+    noun = "variable" if idata.attrs.get("nodes") == "variables" else "latent"
+    ax.set_title(f"What drives which {noun}" + "\n(edges in doubt, too)" * include_doubted)
     strongest = table.groupby("graph")["strength"].transform("max").clip(lower=1e-12)
     table = table.assign(ink=0.4 + 0.55 * np.sqrt(table["strength"] / strongest))
     table["node"] = _nodes(table)
     shown = table[table["selected"] | table["unresolved"]].sort_values(["selected", word])
-    colour = {"action": c["positive"], "another latent's past": c["negative"], "own past": c["muted"]}
+    colour = {"action": c["positive"], f"another {noun}'s past": c["negative"], "own past": c["muted"]}
     thick = 3.2 * min(1.0, max(0.45, np.sqrt(25 / max(1, table["selected"].sum()))))  # thinner in a crowd
     kinds = []
     for row in shown.to_dict("records"):
         start, end = left[row["node"]], right[row["target"]]
-        kind = _kind(row)
+        kind = _kind(row, noun)
         kinds.append(kind)
         bend = Path([(0.03, start), (0.4, start), (0.6, end), (0.965, end)], [1, 4, 4, 4])
         ax.add_patch(
@@ -169,7 +170,7 @@ def _label(graph: str, lag: int, name: str) -> str:
     return name if graph == "action" else f"{name}, t \N{MINUS SIGN} {lag}"
 
 
-def _kind(row: Mapping[str, object]) -> str:
+def _kind(row: Mapping[str, object], noun: str) -> str:
     if row["graph"] == "action":
         return "action"
-    return "own past" if row["source"] == row["target"] else "another latent's past"
+    return "own past" if row["source"] == row["target"] else f"another {noun}'s past"

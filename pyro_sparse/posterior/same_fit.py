@@ -35,6 +35,8 @@ def fit_mark(fit: FitResult) -> str:
     learned = [(name, state[name].detach().cpu()) for state in states for name in sorted(state)]
     if not learned and hasattr(fit, "weights"):
         learned = [("weights", np.asarray(fit.weights))]
+    if not learned and isinstance(getattr(fit, "by_chain", None), np.ndarray):  # of observed variables
+        learned = [(name, np.asarray(getattr(fit, name))) for name in ("by_chain", "strength")]
     if not learned:
         return ""
     for name, tensor in learned:

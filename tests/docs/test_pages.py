@@ -21,7 +21,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 BUILT = ("_build", "api", "auto_gallery", "gallery", "tutorials")
 OTHER_LANGUAGES = {"bash", "console", "r", "text"}
 # Pages without a fit, or with one that takes no time. The others are slow tests.
-QUICK = {"coming_from/sslasso.md", "dependency.md"}
+QUICK = {"coming_from/sslasso.md", "dependency.md", "observed.md"}
 # Blocks that do not run, by page; each is code of another package, or needs what a test cannot have.
 EXCUSED = {
     "coming_from/mofa.md": 1,
@@ -30,7 +30,7 @@ EXCUSED = {
     "coming_from/tigramite.md": 1,
     "processes.md": 3,  # dask, ray, torchrun
 }
-LEAST_RUN = 54  # blocks of all pages together
+LEAST_RUN = 57  # blocks of all pages together
 
 
 class Block(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..._utils.types import ArvizData
 from . import METHODS, edge_posterior
-from .parents import transitions
+from .parents import observed, transitions
 from .program.sampler import program_edges, program_scores
 from .regression import tasks
 
@@ -36,6 +36,7 @@ METHODS_OF = {
     "transition": EdgeMethods(
         transitions.TRANSITION_METHODS, lambda fit, options: transitions.method_for(fit)
     ),
+    "observed": EdgeMethods(observed.OBSERVED_METHODS, lambda fit, options: "terms"),
     "multitask": EdgeMethods(tasks.TASK_METHODS, tasks.method_for),
     "program": EdgeMethods({"mcmc": program_edges, "score": program_scores}, lambda fit, options: "mcmc"),
 }

@@ -1,0 +1,294 @@
+"""The order of events for observed variables: lags, missing cells, the posterior of the parents, checks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from ..._utils.version import __version__
+from ...data.sequences import Sequences
+from ...findings.finding import Finding
+from ...models.observed_transition import ObservedTransition
+from ..training import checkpoint as files
+from ..training.ranks import ALONE
+from .checks import missing_cells, missing_lags, noise_correlation, within_step
+from .observed_result import ObservedFit
+from .posterior import Candidates, TermPosterior, term_posterior
+from .schedule import ObservedSchedule
+from .steps import LEAST_STEPS, Steps, imputed, observed_values, steps_of
+
+if TYPE_CHECKING:
+    from ..training.loop import Run
+
+__all__ = ["ObservedGroup", "ObservedJob"]
+
+_ONE_PASS = "n_jobs: the chains of an ObservedTransition share one pass in one process; leave it out"
+_PROBABLE = 0.9  # an edge at a lag, from which "auto" has that lag
+_LOOK_STEPS = 200  # of the sampler, for the lags
+
+
+class ObservedJob:
+    """The fit of observed variables.
+
+    Parameters
+    ----------
+    model : ObservedTransition
+    sequences : Sequences
+    restarts, seed, schedule
+        As in `pyro_sparse.fit`; restarts are chains.
+    holdout, device, dtype
+        Not read: the evidence of all steps is summed in double precision.
+
+    Raises
+    ------
+    ValueError
+        Too few steps, or a forbidden edge of names that there are not.
+    """
+
+    def __init__(
+        self,
+        model: ObservedTransition,
+        sequences: Sequences,
+        *,
+        restarts: int = 2,
+        seed: int = 0,
+        schedule: ObservedSchedule | None = None,
+        holdout: float = 0.0,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float64,
+    ):
+        self.model, self.sequences, self.n_restarts, self.seed = model, sequences, restarts, seed
+        self.schedule = schedule or ObservedSchedule()
+        self.n_steps, self.ranks = 1, ALONE
+        self.forbidden_pairs = _forbidden(model, sequences)
+        least = 1 if model.lags == "auto" else int(model.lags)
+        targets = steps_of(sequences, observed_values(sequences), least).targets
+        n_steps = len(targets)
+        if n_steps < LEAST_STEPS:
+            raise ValueError(
+                f"X: has {n_steps} step(s) with {least} frame(s) before them, wanted at least {LEAST_STEPS} "
+                "to learn from; give longer or more sequences, with fewer gaps or missing frames"
+            )
+        seen = (~np.isnan(targets)).sum(0)
+        if (few := seen < LEAST_STEPS).any():
+            raise ValueError(
+                f"X: column {sequences.feature_names[int(few.argmax())]!r} was seen in {seen[few.argmax()]} "
+                f"of {n_steps} steps, wanted at least {LEAST_STEPS}; leave it out"
+            )
+        self.settings: dict[str, Any] = {
+            "model": type(model).__name__,
+            "seed": seed,
+            "restarts": restarts,
+            "sequences": len(sequences),
+            "lags_asked": model.lags,
+            "curves": model.curves,
+            "products": model.products,
+            "power": model.power,
+            **self.schedule.as_dict(),
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What must agree for a file to belong to this fit."""
+        data = files.digest(*self.sequences.content())
+        made = files.made(self.model)
+        return json.dumps(
+            {**self.settings, "made": made, "data": data, "version": __version__}, sort_keys=True
+        )
+
+    def groups(self) -> list[range]:
+        """All chains share a pass."""
+        return [range(self.n_restarts)]
+
+    def make(self, group: range) -> ObservedGroup:
+        """The fit before its start."""
+        return ObservedGroup(self)
+
+    def status(self, run: Run) -> str:
+        """What the bar says: nothing, there is one step."""
+        return ""
+
+    def conclude(self, trained: list[ObservedGroup], notes: list[str]) -> ObservedFit:
+        """The fit."""
+        [group] = trained
+        assert group.result is not None
+        group.result.findings.extend(Finding("training", note) for note in notes)
+        return group.result
+
+    def pieces(self, n_jobs: int) -> list[range]:
+        """None: chains share one pass, in one process."""
+        raise ValueError(_ONE_PASS)
+
+    def part(self, restarts: range) -> dict[str, Any]:
+        """None, as `pieces`."""
+        raise ValueError(_ONE_PASS)
+
+    def merge(self, trained_parts: list[dict[str, Any]], notes: list[str]) -> ObservedFit:
+        """None, as `pieces`."""
+        raise ValueError(_ONE_PASS)
+
+    # ---- the fit -------------------------------------------------------------------------------------------
+    def fitted(self) -> ObservedFit:
+        """Lags, imputations, posterior and checks, one after the other."""
+        sequences, names = self.sequences, self.sequences.feature_names
+        rng = np.random.default_rng([self.seed, 1])
+        draws = self.schedule.imputations if _is_partly_seen(sequences) else 1
+        values = [imputed(sequences, rng) for _ in range(draws)]
+        lags, by_lag, findings = self._lags(values[0])
+        steps = [steps_of(sequences, filled, lags) for filled in values]
+        posteriors = [self._posterior(one, lags, self.seed + 7 * k) for k, one in enumerate(steps)]
+        if sequences.missing:
+            observed = observed_values(sequences)
+            present = observed if sequences.present is None else observed[sequences.present]
+            findings.append(
+                missing_cells(
+                    int(np.isnan(present).sum()),
+                    present.size,
+                    steps[0].n_filled,
+                    len(steps[0].targets),
+                    draws,
+                )
+            )
+        if steps[0].n_blank:
+            findings.append(
+                Finding(
+                    "blank frames",
+                    f"{steps[0].n_blank} of {steps[0].n_blank + len(steps[0].targets)} steps are left out, "
+                    "since nothing was seen of a frame that they need",
+                    source="data",
+                )
+            )
+        residual = np.mean([p.residual for p in posteriors], axis=0)  # NaN in the same cells
+        correlation, counts = noise_correlation(residual)
+        findings += within_step(correlation, counts, names)
+        curved, strength = (np.mean([getattr(p, n) for p in posteriors], 0) for n in ("curved", "strength"))
+        return ObservedFit(
+            model=self.model,
+            sequences=sequences,
+            lags=lags,
+            by_chain=np.mean([p.by_chain for p in posteriors], 0),
+            draws=_kept(posteriors, self.schedule.num_draws, rng),
+            curved=curved,
+            strength=strength,
+            noise_correlation=correlation,
+            explained=1 - np.nanmean(residual**2, 0),
+            lag_evidence=by_lag,
+            settings={**self.settings, "lags": lags, "steps": len(steps[0].targets), "version": __version__},
+            findings=findings,
+        )
+
+    def _posterior(self, steps: Steps, lags: int, seed: int, look: bool = False) -> TermPosterior:
+        """Parents of all targets; a brief look has no products and one chain."""
+        d = len(self.sequences.feature_names)
+        n_actions = len(self.sequences.action_names)
+        candidates = Candidates(d, lags, n_actions)
+        forbidden = None
+        if self.forbidden_pairs.any():
+            past, action = self.forbidden_pairs[:, :d], self.forbidden_pairs[:, d:]
+            forbidden = np.concatenate([*[past] * lags, action], 1)
+        schedule = self.schedule
+        return term_posterior(
+            steps.inputs,
+            steps.targets,
+            candidates,
+            forbidden=forbidden,
+            curves=self.model.curves,
+            products=self.model.products and not look,
+            power=self.model.power,
+            steps=min(_LOOK_STEPS, schedule.sampler_steps) if look else schedule.sampler_steps,
+            rounds=schedule.rounds,
+            n_chains=1 if look else self.n_restarts,
+            num_draws=1 if look else schedule.num_draws,
+            seed=seed,
+        )
+
+    def _lags(self, values: NDArray[np.float64]) -> tuple[int, pd.DataFrame, list[Finding]]:
+        """Lags of the model, how probable edges at each are, and whether one more still predicts."""
+        model, names, d = self.model, self.sequences.feature_names, len(self.sequences.feature_names)
+        auto = model.lags == "auto"
+        asked = model.max_lags if auto else int(model.lags)
+        looked = asked + 1
+        while looked > 1 and len(steps_of(self.sequences, values, looked).targets) < LEAST_STEPS:
+            looked -= 1
+        posterior = self._posterior(
+            steps_of(self.sequences, values, looked), looked, self.seed + 3, look=True
+        )
+        p = posterior.probability[:, : looked * d].reshape(d, looked, d).transpose(1, 0, 2)
+        by_lag = pd.DataFrame(
+            {"largest": p.max((1, 2)), "expected_edges": p.sum((1, 2))},
+            index=pd.RangeIndex(1, looked + 1, name="lag"),
+        )
+        within = min(asked, looked)
+        probable = np.flatnonzero(by_lag["largest"].to_numpy()[:within] >= _PROBABLE) + 1
+        lags = (int(probable.max()) if len(probable) else 1) if auto else asked
+        findings = []
+        if looked > lags and (not auto or lags == within):
+            findings = missing_lags(p[lags], lags, names, [*names, *self.sequences.action_names])
+        return lags, by_lag, findings
+
+
+class ObservedGroup:
+    """The one pass of a fit, before and after."""
+
+    is_early = True
+    place = "in its one pass"
+
+    def __init__(self, job: ObservedJob):
+        self.job = job
+        self.result: ObservedFit | None = None
+
+    @property
+    def step(self) -> int:
+        """Passes made."""
+        return int(self.result is not None)
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Nothing: a pass is made again, with the same bits."""
+
+    def state(self) -> dict[str, Any]:
+        """Nothing is worth keeping of a pass that takes seconds."""
+        return {}
+
+    def finish(self, show: Callable[[Any], None]) -> None:
+        """Make the pass."""
+        self.result = self.job.fitted()
+
+    def conclude(self, notes: list[str], alone: bool, show: Callable[[Any], None]) -> bool:
+        """Nothing follows."""
+        return True
+
+
+def _is_partly_seen(sequences: Sequences) -> bool:
+    """Whether a frame has cells that were seen and others that were not."""
+    seen = ~np.isnan(observed_values(sequences))
+    return bool((seen.any(-1) & ~seen.all(-1)).any())
+
+
+def _kept(posteriors: list[TermPosterior], num_draws: int, rng: np.random.Generator) -> NDArray[np.int8]:
+    """Draws of all imputations, as many from each."""
+    if len(posteriors) == 1:
+        return posteriors[0].draws
+    pool = np.concatenate([p.draws for p in posteriors], 1)
+    return np.ascontiguousarray(pool[:, np.sort(rng.choice(pool.shape[1], num_draws, replace=False))])
+
+
+def _forbidden(model: ObservedTransition, sequences: Sequences) -> NDArray[np.bool_]:
+    """(variable, variable or action): True where there can be no edge."""
+    names, sources = sequences.feature_names, [*sequences.feature_names, *sequences.action_names]
+    forbidden = np.zeros((len(names), len(sources)), bool)
+    for target, source in model.forbidden:
+        for name, known, role in ((target, names, "variable"), (source, sources, "variable or action")):
+            if name not in known:
+                raise ValueError(
+                    f"forbidden: ({target!r}, {source!r}) names {name!r}, which is no {role} of X; "
+                    f"there are {known[:8]}"
+                )
+        forbidden[names.index(target), sources.index(source)] = True
+    return forbidden

@@ -1,0 +1,278 @@
+"""`ObservedFit`: which variable, at which lag, and which action drives which, with probabilities."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+
+from ..._utils.checks import check_whole
+from ..._utils.types import ArvizData, TableLike
+from ..._utils.version import __version__
+from ...data.sequences import Sequences, as_sequences
+from ...findings.finding import read_findings, write_findings
+from ...models.observed_transition import ObservedTransition
+from ...posterior.method_names import warned_name
+from ..training import checkpoint as files
+from ..training.fit_result import FitResult
+
+__all__ = ["ObservedFit"]
+
+_ARRAYS = ("by_chain", "draws", "curved", "strength", "noise_correlation", "explained")
+_UNITS = ("centre", "scale", "action_centre", "action_scale")
+
+
+@dataclass
+class ObservedFit(FitResult):
+    """Result of `pyro_sparse.fit` of an `ObservedTransition`.
+
+    Candidates are the variables one step back, two steps back, …, and then the actions.
+
+    Attributes
+    ----------
+    model : ObservedTransition
+    sequences : Sequences
+        What it was fitted to.
+    lags : int
+        Of the model, or chosen.
+    by_chain : ndarray (chain, target, candidate)
+        Probability of every edge from each chain; with missing cells, averaged over imputations.
+    draws : ndarray of int8 (chain, draw, target, candidate)
+        Graphs from the posterior.
+    curved : ndarray (target, candidate)
+        Probability that an edge is there and acts otherwise than by a line.
+    strength : ndarray (target, candidate)
+        Standard deviation of the part of the target's mean that the candidate has a share in, in standard
+        deviations of the target.
+    noise_correlation : ndarray (variable, variable)
+        Of what the past leaves, within a step.
+    explained : ndarray (variable,)
+        Share of each variable's variance that its parents explain, in sample.
+    lag_evidence : DataFrame
+        By lag, one more than the model may have: `largest` probability of an edge there, and
+        `expected_edges`. From a look without products.
+    settings : dict
+        JSON-able record of how the fit was made.
+    findings : list of Finding
+        What a reader should know before believing it; `warnings` has them as sentences.
+    """
+
+    model: ObservedTransition  # type: ignore[assignment]  # nothing trains it
+    sequences: Sequences
+    lags: int
+    by_chain: np.ndarray
+    draws: np.ndarray
+    curved: np.ndarray
+    strength: np.ndarray
+    noise_correlation: np.ndarray
+    explained: np.ndarray
+    lag_evidence: pd.DataFrame
+    settings: dict[str, Any]
+
+    def __repr__(self) -> str:
+        n, a = len(self.feature_names), len(self.action_names)
+        actions = f", {a} action{'s' * (a != 1)}" if a else ""
+        edges = int((self.probability >= 0.5).sum())
+        return (
+            f"ObservedFit({n} variable{'s' * (n != 1)}{actions}, {self.lags} lag{'s' * (self.lags != 1)}, "
+            f"{self.settings['steps']} steps; {edges} edge{'s' * (edges != 1)} more probable than not; "
+            f"{len(self.warnings)} warning{'s' * (len(self.warnings) != 1)})"
+        )
+
+    @property
+    def probability(self) -> np.ndarray:
+        """Probability of every edge, (target, candidate)."""
+        return np.asarray(self.by_chain.mean(0))
+
+    @property
+    def n_restarts(self) -> int:
+        """Number of chains."""
+        return len(self.by_chain)
+
+    @property
+    def best(self) -> int:
+        """The first chain: all of them count."""
+        return 0
+
+    @property
+    def alignment(self) -> dict[str, np.ndarray]:
+        """Variables have one order and one sign."""
+        d = len(self.feature_names)
+        return {
+            "permutation": np.tile(np.arange(d), (self.n_restarts, 1)),
+            "sign": np.ones((self.n_restarts, d)),
+        }
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """Empty: nothing is trained."""
+        return pd.DataFrame(columns=["step", "restart"])
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the variables."""
+        return self.sequences.feature_names
+
+    @property
+    def latent_names(self) -> list[str]:
+        """The same: variables are what drives each other."""
+        return self.feature_names
+
+    @property
+    def action_names(self) -> list[str]:
+        """Names of the actions' columns."""
+        return self.sequences.action_names
+
+    def edge_posterior(
+        self,
+        method: Literal["auto", "terms", "parent_sets"] = "auto",
+        num_draws: int = 500,
+        seed: int = 0,
+        **options: object,
+    ) -> ArvizData:
+        """Edges as an ArviZ object, dims (target, source) and (target, action).
+
+        Parameters
+        ----------
+        method : {"auto", "terms", "parent_sets"}
+            "terms", which "auto" takes: the posterior of the fit. "parent_sets": Gaussian processes on sets
+            of parents, as for a `LatentTransition`; slower, and of at most 200 steps by default.
+        num_draws : int
+            Of each chain.
+        seed : int
+            Same seed, same draws.
+        **options
+            Of "parent_sets": see `pyro_sparse.inference.edges.parents.parents.parent_posterior`.
+
+        Returns
+        -------
+        arviz.InferenceData or xarray.DataTree
+            Group `edge_posterior` with `probability_time` (target, source), with several lags (lag, target,
+            source), and then `probability_any_lag` (target, source); `probability_action` (target, action);
+            for each also `q_value`, `gap` (between chains), `strength`, `curved`.
+
+        Raises
+        ------
+        ValueError
+            Unknown method, or `num_draws` below 1.
+        TypeError
+            An option that the method does not have.
+        """
+        methods = self._edge_methods("observed")
+        name = methods.automatic(self, options) if method == "auto" else warned_name(method)
+        if name not in methods.by_name:
+            raise ValueError(f"method: want one of {['auto', *methods.by_name]}, got {method!r}")
+        check_whole(1, num_draws=num_draws)
+        check_whole(0, seed=seed)
+
+        def compute(method: str, **arguments: object) -> ArvizData:
+            return methods.by_name[method](self, **arguments)
+
+        return self._kept(compute, name, num_draws, seed, options)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything but the data to one file that loads with ``weights_only=True``.
+
+        The posterior is in it: only ``method="parent_sets"`` wants the data again (`with_data`).
+        """
+        made = files.made(self.model)
+        sequences, step = self.sequences, self.sequences.step
+        arrays = {name: torch.as_tensor(getattr(self, name)) for name in _ARRAYS}
+        arrays |= {f"sequences.{name}": torch.as_tensor(getattr(sequences, name)) for name in _UNITS}
+        meta = {
+            "version": __version__,
+            "made": made if isinstance(made, dict) else None,
+            "lags": self.lags,
+            "sequences": {
+                "feature_names": sequences.feature_names,
+                "action_names": sequences.action_names,
+                "sequence_names": [],
+                "action_levels": {k: [_plain(v) for v in vs] for k, vs in sequences.action_levels.items()},
+                "roles": sequences.roles,
+                "step": _plain(step) if isinstance(step, int | float | np.number | None) else str(step),
+            },
+            "lag_evidence": {"lag": self.lag_evidence.index.tolist(), **self.lag_evidence.to_dict("list")},
+            "settings": self.settings,
+            "findings": write_findings(self.findings),
+        }
+        files.write(path, "observed fit", meta, {"arrays": arrays})
+
+    def with_data(self, X: TableLike, **columns: Any) -> ObservedFit:
+        """The same fit with its sequences, which a loaded one has not.
+
+        Parameters
+        ----------
+        X : sequences
+            As in `fit`.
+        **columns
+            `actions`, `id`, `time`, `time_step` as in `fit`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`.
+        """
+        unknown = [name for name in columns if name not in ("actions", "id", "time", "time_step")]
+        if unknown:
+            raise TypeError(
+                f"got an unexpected argument {unknown[0]!r}; what says how to read X is one of actions, id, "
+                "time, time_step"
+            )
+        return replace(self, sequences=as_sequences(X, like=self.sequences, lag=1, **columns))
+
+
+def restore(meta: dict[str, Any], arrays: dict[str, np.ndarray], model: ObservedTransition) -> ObservedFit:
+    """A fit from what `ObservedFit.save` wrote.
+
+    Parameters
+    ----------
+    meta : dict
+    arrays : dict of str to ndarray
+    model : ObservedTransition
+
+    Raises
+    ------
+    ValueError
+        Arrays are of other sizes than names and lags say.
+    """
+    fields: dict[str, Any] = dict(meta["sequences"])
+    if isinstance(fields["step"], str):
+        fields["step"] = pd.Timedelta(fields["step"])
+    fields |= {name: arrays[f"sequences.{name}"] for name in _UNITS}
+    d, n_actions = len(fields["feature_names"]), len(fields["action_names"])
+    edges = (d, meta["lags"] * d + n_actions)
+    wanted = {
+        "curved": edges, "strength": edges, "noise_correlation": (d, d), "explained": (d,),
+        "by_chain": (len(arrays["by_chain"]), *edges), "draws": (*arrays["draws"].shape[:2], *edges),
+        "sequences.centre": (d,), "sequences.scale": (d,), "sequences.action_centre": (n_actions,),
+        "sequences.action_scale": (n_actions,),
+    }  # fmt: skip
+    for name, shape in wanted.items():
+        if arrays[name].shape != shape:
+            raise ValueError(f"{name} has shape {arrays[name].shape}, wanted {shape}")
+    sequences = Sequences(
+        x=np.zeros((0, 1, d)),
+        mask=None,
+        present=None,
+        linked=None,
+        actions=np.zeros((0, 1, n_actions)) if n_actions else None,
+        **fields,
+    )
+    return ObservedFit(
+        model=model,
+        sequences=sequences,
+        lags=meta["lags"],
+        **{name: arrays[name] for name in _ARRAYS},
+        lag_evidence=pd.DataFrame(meta["lag_evidence"]).set_index("lag"),
+        settings=meta["settings"],
+        findings=read_findings(meta["findings"]),
+    )
+
+
+def _plain(value: object) -> object:
+    """A number or text that JSON can hold."""
+    return value.item() if isinstance(value, np.generic) else value
