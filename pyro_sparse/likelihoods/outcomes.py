@@ -97,7 +97,7 @@ def set_up_for(likelihood: Likelihood, outcomes: np.ndarray) -> None:
     likelihood : Likelihood
         From `of_tasks`; it is changed.
     outcomes : ndarray (sample, task)
-        In the likelihood's own units, or the caller's where it counts levels; NaN where missing.
+        As the caller has them; NaN where missing.
     """
     likelihood.calibrate(outcomes)
     likelihood.setup(n_features=outcomes.shape[1], n_restarts=1)

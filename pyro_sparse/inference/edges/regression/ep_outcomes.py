@@ -68,7 +68,9 @@ class Outcomes(NamedTuple):
         x = torch.as_tensor(np.where(observed, targets, likelihood.filler))
         mask = None if observed.all() else torch.as_tensor(observed, dtype=torch.float64)[None]
         cells = Cells(x[None], mask, {}, likelihood)
-        noise = likelihood.dispersion()[:1].detach().double() if cells.overdispersed else torch.zeros(1, len(x))
+        noise = (
+            likelihood.dispersion()[:1].detach().double() if cells.overdispersed else torch.zeros(1, len(x))
+        )
         return cls(cells, noise, observed)
 
     def take(self, index: NDArray[np.intp]) -> Outcomes:
@@ -85,7 +87,7 @@ class Outcomes(NamedTuple):
     def expanded(self, f: Array) -> tuple[Array, Array]:
         """Slope and curvature of it, which is at least 0, at predictors (row, sample)."""
         _, slope, curvature = self.cells.expanded(torch.as_tensor(f)[None], self.noise)
-        return slope[0].numpy(), np.maximum(curvature[0].numpy(), 0.0)
+        return slope[0].detach().numpy(), np.maximum(curvature[0].detach().numpy(), 0.0)
 
 
 def nodes(mean: Array, var: Array) -> tuple[Array, Array]:

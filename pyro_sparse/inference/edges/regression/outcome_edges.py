@@ -106,9 +106,7 @@ def outcome_edges(
     problem = OutcomeProblem(rows, prior, _design(x, observed, rows, prior), Outcomes.of(found, y, observed))
     if next(found.parameters(), None) is not None:
         problem = _with_parameters_learned(problem, found, damping)
-    posterior = row_posterior(
-        problem, rows, correct=correct, max_sweeps=max_sweeps, damping=damping, tol=tol
-    )
+    posterior = row_posterior(problem, rows, correct=correct, max_sweeps=max_sweeps, damping=damping, tol=tol)
     return posterior._replace(noise_variance=np.full(len(y), np.nan))
 
 
@@ -128,9 +126,7 @@ def lacks_of_outcomes(likelihood: Likelihood) -> list[str]:
     return []
 
 
-def _ready(
-    likelihood: LikelihoodLike, y: Array, observed: NDArray[np.bool_]
-) -> tuple[Likelihood, Array]:
+def _ready(likelihood: LikelihoodLike, y: Array, observed: NDArray[np.bool_]) -> tuple[Likelihood, Array]:
     """A likelihood with a column for each task, in double precision, and outcomes in its units."""
     n_tasks = len(y)
     if isinstance(likelihood, Likelihood) and _speaks_of(likelihood, n_tasks):
@@ -139,7 +135,7 @@ def _ready(
     found = of_tasks(outcome_likelihood(likelihood), [f"{t}" for t in range(n_tasks)], cells)
     centre, scale = found.units(cells, True)
     with undisturbed():
-        set_up_for(found, cells if not found.is_standardised(n_tasks).any() else (cells - centre) / scale)
+        set_up_for(found, cells)
     return found.double(), np.where(observed, ((cells - centre) / scale).T, 0.0)
 
 
@@ -160,7 +156,9 @@ def _design(x: Array, observed: NDArray[np.bool_], rows: Rows, prior: RowPrior) 
     return np.concatenate([x, there.astype(float)], -1) if prior.intercept else x
 
 
-def _with_parameters_learned(problem: OutcomeProblem, likelihood: Likelihood, damping: float) -> OutcomeProblem:
+def _with_parameters_learned(
+    problem: OutcomeProblem, likelihood: Likelihood, damping: float
+) -> OutcomeProblem:
     """The problem at the mode of the likelihood's parameters, given what EM knows of the predictors."""
     rows, prior = problem.rows, problem.prior
     a, b = prior.eta_prior
