@@ -1,8 +1,8 @@
 """Rows of each family with their truth, and the exact posterior of their edges by importance sampling.
 
-Nothing of the package's is used for the second: densities are written out, every support is enumerated, and its
-marginal likelihood (weights, intercept, and what the family has as parameters) is an average over points of a
-scrambled Sobol sequence, turned into a multivariate t about the mode.
+Nothing of the package's is used for the second: densities are written out, every support is enumerated, and
+its marginal likelihood (over weights, intercept, and what the family has as parameters) is an average over
+points of a scrambled Sobol sequence, turned into a multivariate t about the mode.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 from scipy.special import expit, gammaln, logsumexp, ndtri
 from scipy.stats import chi2, qmc
@@ -51,12 +52,13 @@ def n_parameters(family: str) -> int:
 
 
 def parameters(family: str, rng: np.random.Generator) -> Array:
-    """A draw from their prior: logarithms of gaps between cuts, logarithm of the extra coefficient of variation."""
+    """A draw from their prior: logarithms of gaps between cuts; the extra coefficient of variation.
+
+    The latter is half normal; as a normal number whose sign says nothing it has no end at 0.
+    """
     if family == "ordinal":
         return _GAP + rng.normal(size=LEVELS - 2)
-    if family == "negative_binomial":
-        return np.log(np.abs(rng.normal(size=1)) + 1e-3)
-    return np.zeros(0)
+    return rng.normal(size=n_parameters(family))
 
 
 def outcomes(family: str, rng: np.random.Generator, f: Array, given: Array) -> Array:
@@ -66,7 +68,7 @@ def outcomes(family: str, rng: np.random.Generator, f: Array, given: Array) -> A
     if family == "poisson":
         return rng.poisson(np.exp(f)).astype(float)
     if family == "negative_binomial":
-        shape = np.exp(-2 * given[0])
+        shape = given[0] ** -2
         return rng.poisson(rng.gamma(shape, np.exp(f) / shape)).astype(float)
     below = expit(_cuts(given[None])[0][:, None] - f)
     return (rng.random(len(f)) > below).sum(0).astype(float)
@@ -86,7 +88,7 @@ def log_likelihood(family: str, f: Array, y: Array, given: Array) -> Array:
     elif family == "poisson":
         cells = y * f - np.exp(f) - gammaln(y + 1)
     elif family == "negative_binomial":
-        log_shape = np.clip(-2 * given, -30, 30)
+        log_shape = -2 * np.log(np.clip(np.abs(given), 1e-5, None))
         shape = np.exp(log_shape)
         total = np.logaddexp(f, log_shape)
         cells = gammaln(y + shape) - gammaln(shape) - gammaln(y + 1)
@@ -103,12 +105,9 @@ def log_likelihood(family: str, f: Array, y: Array, given: Array) -> Array:
 
 
 def log_parameter_prior(family: str, given: Array) -> Array:
-    """Of the parameters (point, parameter) as the logarithms that they are."""
-    if family == "ordinal":
-        return (-0.5 * (given - _GAP) ** 2 - 0.5 * np.log(2 * np.pi)).sum(-1)
-    if family == "negative_binomial":  # half normal of the exponential
-        return (0.5 * np.log(2 / np.pi) - 0.5 * np.exp(2 * np.minimum(given, 50)) + given).sum(-1)
-    return np.zeros(len(given))
+    """Of the parameters (point, parameter), as `parameters` has them."""
+    centre = _GAP if family == "ordinal" else 0.0
+    return (-0.5 * (given - centre) ** 2 - 0.5 * np.log(2 * np.pi)).sum(-1)
 
 
 def exact(
@@ -157,17 +156,36 @@ def _evidence(
         likelihood = log_likelihood(family, linear @ design.T, y, given)
         return likelihood + prior + log_parameter_prior(family, given)
 
-    start = np.append(np.zeros(len(sd)), np.full(own, -0.5))
+    start = np.append(np.zeros(len(sd)), np.full(own, 0.5))
     mode = minimize(lambda theta: -float(log_joint(theta[None])[0]), start, method="BFGS").x
     lower = _root(log_joint, mode)
     p = len(mode)
     u = np.clip(qmc.Sobol(p + 1, seed=seed).random(points), 1e-12, 1 - 1e-12)
     t = ndtri(u[:, :p]) / np.sqrt(chi2.ppf(u[:, p], _DF) / _DF)[:, None]
-    log_q = gammaln((_DF + p) / 2) - gammaln(_DF / 2) - p / 2 * np.log(_DF * np.pi)
-    log_q = log_q - np.log(np.diag(lower)).sum() - (_DF + p) / 2 * np.log1p((t**2).sum(1) / _DF)
-    log_w = log_joint(mode + t @ lower.T) - log_q
+    for last in (False, False, True):
+        theta = mode + t @ lower.T
+        log_q = _log_t(theta, mode, lower)
+        if family == "negative_binomial":  # either sign is proposed as often
+            mirrored = theta * np.append(np.ones(p - 1), -1)
+            log_q = np.logaddexp(log_q, _log_t(mirrored, mode, lower)) - np.log(2)
+        log_w = log_joint(theta) - log_q
+        if not last:  # the next points go by the moments that these found
+            share = np.exp(0.7 * (log_w - log_w.max()))  # tempered, for a few points may have all the weight
+            if family == "negative_binomial":
+                theta[:, -1] = np.abs(theta[:, -1])
+            mode = (share @ theta) / share.sum()
+            spread = (theta - mode).T * share @ (theta - mode) / share.sum()
+            lower = np.linalg.cholesky(_WIDER * spread + 1e-8 * np.eye(p))
     effective = float(np.exp(2 * logsumexp(log_w) - logsumexp(2 * log_w)))
     return float(logsumexp(log_w) - np.log(points)), effective
+
+
+def _log_t(theta: Array, mode: Array, lower: Array) -> Array:
+    """Log density of the multivariate t."""
+    p = len(mode)
+    z = solve_triangular(lower, (theta - mode).T, lower=True)
+    norm = gammaln((_DF + p) / 2) - gammaln(_DF / 2) - p / 2 * np.log(_DF * np.pi)
+    return norm - np.log(np.diag(lower)).sum() - (_DF + p) / 2 * np.log1p((z**2).sum(0) / _DF)
 
 
 def _root(log_joint: Any, mode: Array, step: float = 1e-3) -> Array:

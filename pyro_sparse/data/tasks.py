@@ -81,7 +81,7 @@ class Tasks:
         Inputs, in the caller's units; padded with the task's first row.
     y : ndarray (task, sample)
         Targets, centred and scaled in every task; 0 where missing. Outcomes that are not normal are in the
-        units of their likelihood.
+        units of their likelihood, and its filler where missing.
     mask : ndarray of bool (task, sample) or None
     centre, scale : ndarray
         Of the inputs: one number per feature, or one in all for images.
@@ -186,6 +186,7 @@ def as_tasks(
     standardise: bool = True,
     like: Tasks | None = None,
     units: Callable[[list[str], np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None,
+    filler: float = 0.0,
 ) -> Tasks:
     """Check a caller's tasks and bring them to model units.
 
@@ -207,6 +208,8 @@ def as_tasks(
     units : callable, optional
         Of names and targets (sample, task), NaN where missing, gives centre and scale of each task's targets;
         targets need not vary then. Default: they are z-scored.
+    filler : float
+        What `y` holds where a target is missing.
 
     Returns
     -------
@@ -228,7 +231,7 @@ def as_tasks(
     check(xs, ys, names, features, None if like is None else like.shape, constant=units is not None)
     width = max(len(targets) for targets in ys)
     x = np.empty((len(xs), width, *xs[0].shape[1:]), dtype=np.result_type(*{inputs.dtype for inputs in xs}))
-    target, mask = np.zeros((len(xs), width)), np.zeros((len(xs), width), dtype=bool)
+    target, mask = np.full((len(xs), width), filler), np.zeros((len(xs), width), dtype=bool)
     centres, scales = np.zeros(len(xs)), np.ones(len(xs))
     if units is not None:
         cells = np.full((width, len(ys)), np.nan)
@@ -241,7 +244,7 @@ def as_tasks(
             centres[t], scales[t] = values[observed].mean(), values[observed].std()
         # padding with a row of the task: an encoder never meets inputs that do not occur
         x[t, : len(rows)], x[t, len(rows) :] = rows, rows[0]
-        target[t, : len(rows)] = np.where(observed, (values - centres[t]) / scales[t], 0.0)
+        target[t, : len(rows)] = np.where(observed, (values - centres[t]) / scales[t], filler)
         mask[t, : len(rows)] = observed
     if like is not None:
         centre, scale = like.centre, like.scale

@@ -179,6 +179,7 @@ def _tasks(model: MultiTaskRegression, X: TableLike, arguments: Mapping[str, Any
         arguments["task"],
         standardise=arguments["standardise"],
         units=None if model.likelihood is None else model.take_outcomes,
+        filler=0.0 if model.likelihood is None else model.likelihood.filler,
     )
     return _warned(data, task_findings(data, model.n_latents, model.likelihood is None))
 

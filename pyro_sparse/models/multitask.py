@@ -44,8 +44,8 @@ __all__ = ["INTERCEPT_SD", "MultiTaskRegression"]
 
 # What a subclass may write anew without changing the density of the targets given the latents.
 _FREE = frozenset({
-    "_allocate", "edges", "encode", "encoder", "for_tasks", "guide", "likelihood", "setup",
-    "standardised", "take_features", "take_outcomes",
+    "_allocate", "declare_outcomes", "declared", "edges", "encode", "encoder", "for_tasks", "guide",
+    "likelihood", "setup", "standardised", "take_features", "take_outcomes",
 })  # fmt: skip
 _TINY = 1e-5  # beside a variance, as in torch's own batch normalisation
 _LEAST_VARIANCE = 1e-4
@@ -165,8 +165,7 @@ class MultiTaskRegression(Model):
                 "the default, with other numbers, or any of pyro_sparse.priors if the fit has inner='ridge'"
             )
         self.prior = SpikeSlabLasso(lambda0=100.0, a=1.0, b=1.0) if prior is None else get_prior(prior)
-        self._declared = (outcome_likelihood(likelihood),)  # in a tuple, since it is no part of the model
-        self.likelihood = _unless_normal(self._declared[0])
+        self.declare_outcomes(likelihood)
         self.n_features = None  # type: ignore[assignment]  # until there are tasks
         if n_features is not None:
             self.take_features(n_features)
@@ -200,6 +199,17 @@ class MultiTaskRegression(Model):
         self.n_features = shape if isinstance(n_features, (tuple, list)) else shape[0]
         self.__dict__.get("_arguments", {})["n_features"] = self.n_features
 
+    def declare_outcomes(self, likelihood: LikelihoodLike) -> None:
+        """Have outcomes of this likelihood, whatever tasks there will be.
+
+        Parameters
+        ----------
+        likelihood : str, mapping or Likelihood
+            As when the model is made.
+        """
+        self.declared = (outcome_likelihood(likelihood),)  # in a tuple, since it is no part of the model
+        self.likelihood = _unless_normal(self.declared[0])
+
     def take_outcomes(self, names: Sequence[str], outcomes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Be a model of tasks with these outcomes; their centre and scale (task,) in the likelihood's units.
 
@@ -215,7 +225,7 @@ class MultiTaskRegression(Model):
         ValueError
             The likelihood cannot have these outcomes.
         """
-        bound = of_tasks(self._declared[0], names, outcomes)
+        bound = of_tasks(self.declared[0], names, outcomes)
         self.likelihood = _unless_normal(bound)
         if self.likelihood is None:
             return np.nanmean(outcomes, 0), np.nanstd(outcomes, 0)
@@ -377,7 +387,7 @@ def _unless_normal(likelihood: Likelihood) -> Likelihood | None:
     settings = ("init", "floor", "prior_shape", "prior_scale", "shared")
     if any(getattr(likelihood, name) != getattr(plain, name) for name in settings):
         raise ValueError(
-            "likelihood: the noise of tasks has a prior of its own (noise_prior), and Normal has settings for "
-            'another; want likelihood="normal"'
+            "likelihood: the noise of tasks has a prior of its own (noise_prior), and this Normal has one, "
+            'too; want likelihood="normal"'
         )
     return None

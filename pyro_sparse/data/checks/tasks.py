@@ -101,8 +101,8 @@ def outcome_kinds(tasks: Tasks) -> list[Finding]:
                 "outcomes",
                 f"{len(binary)} task(s) ({_listed(binary)}) have outcomes of two values, which are fitted as "
                 "numbers with normal noise: predictions leave the range of the answers",
-                'MultiTaskRegression(..., likelihood="bernoulli"), with outcomes 0 and 1; for classes without '
-                "probabilities see SparseTaskSVM",
+                'MultiTaskRegression(..., likelihood="bernoulli"), with outcomes 0 and 1; for classes alone '
+                "see SparseTaskSVM",
                 "note",
                 "data",
                 columns=tuple(binary),
@@ -116,7 +116,7 @@ def outcome_kinds(tasks: Tasks) -> list[Finding]:
                 f"{len(counts)} task(s) ({_listed(counts)}) have small counts as outcomes, which are fitted "
                 "as numbers with one noise for all: predictions may be negative, and large counts weigh too "
                 "much",
-                'MultiTaskRegression(..., likelihood="poisson"), or "negative_binomial" where counts vary more',
+                'MultiTaskRegression(..., likelihood="poisson"), or "negative_binomial" if counts vary more',
                 "note",
                 "data",
                 columns=tuple(counts),

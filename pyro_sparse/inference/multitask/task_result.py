@@ -17,6 +17,7 @@ import torch
 
 from ..._utils.checks import check_whole
 from ..._utils.display import AgreementTable
+from ..._utils.recorded import describe, rebuild
 from ..._utils.torch_state import first_rows, isolated, undisturbed
 from ..._utils.types import ArvizData, TableLike, VectorLike
 from ..._utils.version import __version__
@@ -290,7 +291,8 @@ class MultiTaskFit(FitResult):
             As `fit`; a task is missing or not of the fit.
         """
         old = self.tasks
-        new = as_tasks(X, y, task, like=old, units=None if self.model.likelihood is None else _as_given)
+        likelihood = self.model.likelihood
+        new = as_tasks(X, y, task, like=old, units=None if likelihood is None else _as_given)
         places = {name: t for t, name in enumerate(new.task_names)}
         strange = [name for name in new.task_names if name not in set(old.task_names)]
         missing = [name for name in old.task_names if name not in places]
@@ -305,7 +307,8 @@ class MultiTaskFit(FitResult):
         ratio = (new.target_scale / old.target_scale)[:, None]  # weights are in the fit's units of targets
         shift = ((new.target_centre - old.target_centre) / old.target_scale)[:, None]
         _check_outcomes(self.model, new)
-        y = new.y * ratio + shift if new.mask is None else np.where(new.mask, new.y * ratio + shift, 0.0)
+        filler = 0.0 if likelihood is None else likelihood.filler
+        y = new.y * ratio + shift if new.mask is None else np.where(new.mask, new.y * ratio + shift, filler)
         new = replace(new, y=y, target_centre=old.target_centre, target_scale=old.target_scale)
         return replace(self, tasks=new)
 
@@ -333,9 +336,11 @@ class MultiTaskFit(FitResult):
             As `fit`.
         """
         known: MultiTaskRegression | None = None
+        units: dict[str, Any] = {}
         if self.model.likelihood is not None:
             known = copy.deepcopy(self.model)
-        tasks = as_tasks(X, y, task, like=self.tasks, units=None if known is None else known.take_outcomes)
+            units = {"units": known.take_outcomes, "filler": self.model.likelihood.filler}
+        tasks = as_tasks(X, y, task, like=self.tasks, **units)
         models = []
         with undisturbed():
             for model in self.models:
@@ -452,6 +457,13 @@ class MultiTaskFit(FitResult):
 
         return self._kept(compute, name, num_draws, seed, options)
 
+    def _declared_outcomes(self) -> object:
+        """The likelihood before it knew these tasks, which `adapt` wants; None if it is not plain."""
+        try:
+            return None if self.model.likelihood is None else describe(self.model.declared[0])
+        except TypeError:
+            return None
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the data to one file that loads with ``weights_only=True``."""
         made = files.made(self.model)
@@ -459,6 +471,7 @@ class MultiTaskFit(FitResult):
         meta = {
             "version": __version__,
             "made": made if isinstance(made, dict) else None,
+            "outcomes": self._declared_outcomes(),
             "fingerprint": files.fingerprint(self.model, {}),
             "best": self.best,
             "dtype": str(self.model.turn.dtype).removeprefix("torch."),
@@ -509,6 +522,10 @@ def restore(
     arrays : dict of str to ndarray
     """
     names, models = meta["task_names"], []
+    if meta.get("outcomes") is not None:
+        bound = model.likelihood
+        model.declare_outcomes(rebuild(meta["outcomes"]))
+        model.likelihood = bound
     for state in states.values():
         restored = copy.deepcopy(model)
         with undisturbed():

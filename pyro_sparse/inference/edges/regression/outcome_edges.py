@@ -119,8 +119,9 @@ def lacks_of_outcomes(likelihood: Likelihood) -> list[str]:
         Set up.
     """
     name = type(likelihood).__name__
-    if not likelihood.separable:
-        return [f"{name} does not say that an outcome goes by its own predictor alone (separable)"]
+    coupled = [type(part).__name__ for part, _ in likelihood.families() if not part.separable]
+    if coupled:
+        return [f"{coupled[0]} does not say that an outcome goes by its own predictor alone (separable)"]
     if likelihood.of_features(torch.arange(0)) is None:
         return [f"{name} has parameters and no of_features, so that tasks cannot be looked at by themselves"]
     return []

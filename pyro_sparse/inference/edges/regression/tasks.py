@@ -50,8 +50,8 @@ _NOTES = {
     "enumerate": "Exact posterior over supports (normal slab, point mass), given the learned latents.",
 }
 _OUTCOME_NOTE = (
-    "Posterior probability of the slab by expectation propagation with a site for each outcome ({}), given the "
-    "learned latents and the likelihood's own parameters at their mode."
+    "Posterior probability of the slab by expectation propagation with a site for each outcome ({}), given "
+    "the learned latents, the likelihood's own parameters at their mode."
 )
 
 
