@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ..._utils.declared import keeps
 from ...data.tasks import TaskBatch
 from ...likelihoods import Likelihood
 from ...likelihoods.base import NOTHING
 from ...models.multitask import INTERCEPT_SD
-from .inner import moments
+from ...priors.em import edge_log_odds
+from .inner import moments, sparse_weights
 from .inner.ssl import ssl_sweeps
 
 if TYPE_CHECKING:
@@ -247,13 +249,24 @@ def outcome_mode_step(model: MultiTaskRegression, batch: TaskBatch, f: Tensor, s
     start = OutcomeWeights(model.weights[0, batch.index], model.level[batch.index])
     problem = _Problem(_Outcomes(model, batch, observed), f, start)
     curvature, target = problem.least_squares()
-    data = moments(f, target.unsqueeze(-1), observed, curvature)
-    mass = curvature.sum(1)
+    # The prior of the level is one more sample: latents 0, target 0, and its precision for a weight.
+    curvature = pad(curvature, (0, 1), value=INTERCEPT_SD**-2)
+    data = moments(pad(f, (0, 0, 0, 1)), pad(target, (0, 1)).unsqueeze(-1), weights=curvature)
     slab, spike = (torch.as_tensor(rate).to(f) for rate in rates)
+    mass = curvature.sum(1)
     weight = ssl_sweeps(data, problem.weight, 1 / mass, eta.double(), slab, spike, sweeps=sweeps)
-    left = target - (f @ weight.unsqueeze(-1))[..., 0]
-    level = (curvature * left).sum(1) / (mass + INTERCEPT_SD**-2)
-    problem.move(weight, level, _spike_and_slab(eta, slab, spike))
+    level = data.intercept(weight.unsqueeze(-1))[:, 0]
+    log_prior = _spike_and_slab(eta, slab, spike)
+    stuck = problem.move(weight, level, log_prior) < _STILL
+    if bool(stuck.any()):
+        # The prior has many modes, and the least squares may see a better one where the outcomes do not. A
+        # lasso with its slopes at the weights as they are bounds it, and leads uphill.
+        share = torch.sigmoid(edge_log_odds(problem.weight, eta.double(), slab, spike))
+        rate = share * slab + (1 - share) * spike
+        weight = sparse_weights(data, rate / mass.unsqueeze(-1), start=problem.weight.unsqueeze(-1)).weight
+        level = data.intercept(weight)[:, 0]
+        weight = torch.where(stuck.unsqueeze(-1), weight[..., 0], problem.weight)
+        problem.move(weight, torch.where(stuck, level, problem.level), log_prior)
     model.weights[0, batch.index] = problem.weight.to(model.weights)
     model.level[batch.index] = problem.level.to(model.level)
 

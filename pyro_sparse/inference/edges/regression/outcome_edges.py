@@ -7,6 +7,7 @@ has as parameters of its own (cuts between levels, an overdispersion) is brought
 from __future__ import annotations
 
 import copy
+from typing import cast
 
 import numpy as np
 import torch
@@ -38,6 +39,7 @@ def outcome_edges(
     mask: ArrayLike | None = None,
     *,
     likelihood: LikelihoodLike,
+    is_set_up: bool = False,
     correct: bool = True,
     max_sweeps: int = 200,
     damping: float = 0.5,
@@ -49,14 +51,16 @@ def outcome_edges(
     ----------
     features : array_like of shape (task, sample, feature)
     targets : array_like of shape (task, sample)
-        In the likelihood's units: 0 and 1, counts, levels.
+        0 and 1, counts, levels, …
     prior : RowPrior
         In units of the linear predictor per unit of the feature. What it says of noise is not used.
     mask : array_like of bool, shape (task, sample), optional
         Samples that exist; what stands elsewhere is not looked at.
     likelihood : str, mapping or Likelihood
-        As for `MultiTaskRegression`. An instance that has been set up for these tasks is taken as it is, with
-        levels counted from 0, and its parameters are where the search for their mode begins.
+        As for `MultiTaskRegression`.
+    is_set_up : bool
+        The likelihood is one of a fit, set up for these tasks: targets are in its units (levels counted from
+        0), and its parameters are where the search for their mode begins.
     correct, max_sweeps, damping, tol
         As for `ep_edges`.
 
@@ -98,7 +102,10 @@ def outcome_edges(
     x, y, observed = tables(features, targets, mask)
     if x.ndim != 3:
         raise ValueError(f"features: want shape (task, sample, feature), got {x.shape}")
-    found, y = _ready(likelihood, y, observed)
+    if is_set_up:
+        found = copy.deepcopy(cast("Likelihood", likelihood)).double()
+    else:
+        found, y = _ready(likelihood, y, observed)
     if why := lacks_of_outcomes(found):
         raise ValueError(f"likelihood: {why[0]}; give another, or ask for scores")
     rows = rows_of(x, y, prior, observed)
@@ -129,21 +136,12 @@ def lacks_of_outcomes(likelihood: Likelihood) -> list[str]:
 
 def _ready(likelihood: LikelihoodLike, y: Array, observed: NDArray[np.bool_]) -> tuple[Likelihood, Array]:
     """A likelihood with a column for each task, in double precision, and outcomes in its units."""
-    n_tasks = len(y)
-    if isinstance(likelihood, Likelihood) and _speaks_of(likelihood, n_tasks):
-        return copy.deepcopy(likelihood).double(), y
     cells = np.where(observed, y, np.nan).T
-    found = of_tasks(outcome_likelihood(likelihood), [f"{t}" for t in range(n_tasks)], cells)
+    found = of_tasks(outcome_likelihood(likelihood), [f"{t}" for t in range(len(y))], cells)
     centre, scale = found.units(cells, True)
     with undisturbed():
         set_up_for(found, cells)
     return found.double(), np.where(observed, ((cells - centre) / scale).T, 0.0)
-
-
-def _speaks_of(likelihood: Likelihood, n_tasks: int) -> bool:
-    """Whether its parameters are there, and have a column for each task or one for all."""
-    widths = {p.shape[-1] for p in likelihood.parameters()}
-    return bool(widths) and widths <= {1, n_tasks}
 
 
 def _design(x: Array, observed: NDArray[np.bool_], rows: Rows, prior: RowPrior) -> Array:

@@ -167,7 +167,7 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
             'or "score"'
         )
     solve = _SOLVERS[method] if likelihood is None else outcome_edges
-    own = set() if likelihood is None else {"likelihood"}
+    own = set() if likelihood is None else {"likelihood", "is_set_up"}
     check_options(method, options, (options_of(solve) | {*RowPrior.__dataclass_fields__}) - {"prior", *own})
     if why := _lacks(fit, options):
         raise ValueError(
@@ -186,12 +186,12 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     prior = row_prior(fit, **fields)
     if method in ("gibbs", "bootstrap"):
         options = {"seed": seed, **options}
-    posteriors = []
+    posteriors, settings = [], cast("dict[str, Any]", options)
     for r in range(fit.n_restarts):
         z, y, mask = task_rows(fit, r)
         if (of_restart := fit.models[r].likelihood) is not None:
-            options["likelihood"] = of_restart
-        posteriors.append(solve(z, y, prior, mask, **options))
+            settings |= {"likelihood": of_restart, "is_set_up": True}
+        posteriors.append(solve(z, y, prior, mask, **settings))
     draws = [posterior.draws(num_draws, seed=seed + r) for r, posterior in enumerate(posteriors)]
     return task_to_arviz(
         fit,
