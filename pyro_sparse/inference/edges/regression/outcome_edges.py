@@ -1,17 +1,20 @@
 """Edge probabilities of sparse rows whose outcomes are yes/no answers, counts, levels, or of any density.
 
 Expectation propagation as in `ep.py`, with a site for each outcome (`ep_outcomes.py`). What the likelihood
-has as parameters of its own (cuts between levels, an overdispersion) is brought to its mode by EM.
+has as parameters of its own (cuts between levels, an overdispersion) is brought to its mode by EM, and
+averaged over about it (`outcome_parameters.py`).
 """
 
 from __future__ import annotations
 
 import copy
-from typing import cast
+import warnings
+from typing import TypedDict, cast
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import logit
 
 from ...._utils.torch_state import undisturbed
 from ....likelihoods import Likelihood, LikelihoodLike
@@ -21,6 +24,7 @@ from .ep import check_sweeps, row_posterior
 from .ep_outcomes import OutcomeProblem, Outcomes, nodes
 from .ep_rate import collapsed
 from .ep_sites import settle
+from .outcome_parameters import Coordinates, averaged, located, node_rule
 from .row_checks import Rows, rows_of, tables
 from .rows import RowPosterior, RowPrior
 
@@ -40,6 +44,7 @@ def outcome_edges(
     *,
     likelihood: LikelihoodLike,
     is_set_up: bool = False,
+    average: bool = True,
     correct: bool = True,
     max_sweeps: int = 200,
     damping: float = 0.5,
@@ -61,6 +66,9 @@ def outcome_edges(
     is_set_up : bool
         The likelihood is one of a fit, set up for these tasks: targets are in its units (levels counted from
         0), and its parameters are where the search for their mode begins.
+    average : bool
+        Average over what is not known of the likelihood's own parameters (cuts, overdispersion); else they
+        are held at their mode, which costs less, and is too sure in tasks of few samples.
     correct, max_sweeps, damping, tol
         As for `ep_edges`.
 
@@ -84,8 +92,8 @@ def outcome_edges(
     Notes
     -----
     Features are centred in each task, and the intercept has a normal prior there, `RowPrior.intercept_sd`.
-    Parameters of the likelihood are held at their mode, and what is not known of them is not in the
-    probabilities.
+    Parameters that several tasks share, or of which the likelihood's `priors` say nothing task by task, are
+    held at their mode whatever `average` says.
 
     References
     ----------
@@ -113,8 +121,61 @@ def outcome_edges(
     problem = OutcomeProblem(rows, prior, _design(x, observed, rows, prior), Outcomes.of(found, y, observed))
     if next(found.parameters(), None) is not None:
         problem = _with_parameters_learned(problem, found, damping)
-    posterior = row_posterior(problem, rows, correct=correct, max_sweeps=max_sweeps, damping=damping, tol=tol)
+    settings: _Settings = {"max_sweeps": max_sweeps, "damping": damping, "tol": tol}
+    posterior = row_posterior(problem, rows, correct=correct, **settings)
+    if average and (coordinates := Coordinates(found, len(y))).count:
+        posterior = _over_parameters(problem, rows, coordinates, posterior, correct, settings)
     return posterior._replace(noise_variance=np.full(len(y), np.nan))
+
+
+class _Settings(TypedDict):
+    """Of the sweeps."""
+
+    max_sweeps: int
+    damping: float
+    tol: float
+
+
+def _over_parameters(
+    problem: OutcomeProblem,
+    rows: Rows,
+    coordinates: Coordinates,
+    at_mode: RowPosterior,
+    correct: bool,
+    settings: _Settings,
+) -> RowPosterior:
+    """Edges averaged over the likelihood's parameters; a rate that tasks share is that of the mode."""
+    shared = at_mode.log_evidence is None
+    if shared:
+        rows = rows._replace(log_odds=logit(np.clip(at_mode.eta, 1e-9, 1 - 1e-9)))
+        problem = problem._replace(rows=rows)
+    n_tasks, outcomes = len(rows.cross), problem.outcomes
+
+    def given(shift: Array, correct: bool) -> tuple[RowPosterior, Array]:
+        likelihood = coordinates.at(shift)
+        prior = cast("Array", coordinates.log_prior())
+        there = Outcomes.of(likelihood, outcomes.cells.x[0].numpy(), outcomes.observed)
+        base = there.cells.log_base(there.noise)[0].detach().numpy()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of the sweeps, which the mode has given
+            found = row_posterior(problem._replace(outcomes=there), rows, correct=correct, **settings)
+        return found, cast("Array", found.log_evidence) + base + prior
+
+    centre, sd = located(lambda shift: given(shift, False)[1], coordinates.count, n_tasks)
+    nodes, log_mass = node_rule(coordinates.count)
+    posteriors, log_weight = [], []
+    for node, log_share in zip(nodes, log_mass, strict=True):
+        found, log_density = given(centre + sd * node[:, None], correct)
+        posteriors.append(found)
+        # Over the density of the normal that the rule is of.
+        log_weight.append(log_share + log_density + 0.5 * (node**2).sum() + np.log(sd).sum(0))
+    constant = 0.5 * coordinates.count * np.log(2 * np.pi)
+    mixed = averaged(posteriors, np.array(log_weight) + constant)
+    if not shared:
+        return mixed
+    mode, _ = given(np.zeros((coordinates.count, n_tasks)), correct)
+    moved = np.clip(at_mode.edge_prob + mixed.edge_prob - mode.edge_prob, 0, 1)
+    return mixed._replace(edge_prob=moved, eta=at_mode.eta, log_evidence=None, gap=at_mode.gap)
 
 
 def lacks_of_outcomes(likelihood: Likelihood) -> list[str]:

@@ -51,7 +51,7 @@ _NOTES = {
 }
 _OUTCOME_NOTE = (
     "Posterior probability of the slab by expectation propagation with a site for each outcome ({}), given "
-    "the learned latents, the likelihood's own parameters at their mode."
+    "the learned latents and averaged over the likelihood's own parameters."
 )
 
 
