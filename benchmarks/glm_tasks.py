@@ -67,7 +67,7 @@ def run(cell: str, seed: int, quick: bool = False) -> Row:
     probability, late = edges(family, x, y)
     seconds = time.process_time() - start
     figures: Row = {
-        "probability": probability.ravel().tolist(),
+        "probability": probability.ravel().round(4).tolist(),
         "truth": edge.ravel().astype(int).tolist(),
         "brier": ((probability - edge) ** 2).mean(),
         "late": late,

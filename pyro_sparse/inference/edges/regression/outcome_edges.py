@@ -124,7 +124,7 @@ def outcome_edges(
     settings: _Settings = {"max_sweeps": max_sweeps, "damping": damping, "tol": tol}
     posterior = row_posterior(problem, rows, correct=correct, **settings)
     if average and (coordinates := Coordinates(found, len(y))).count:
-        posterior = _over_parameters(problem, rows, coordinates, posterior, correct, settings)
+        posterior = _over_parameters(problem, rows, coordinates, posterior, settings)
     return posterior._replace(noise_variance=np.full(len(y), np.nan))
 
 
@@ -137,45 +137,47 @@ class _Settings(TypedDict):
 
 
 def _over_parameters(
-    problem: OutcomeProblem,
-    rows: Rows,
-    coordinates: Coordinates,
-    at_mode: RowPosterior,
-    correct: bool,
-    settings: _Settings,
+    problem: OutcomeProblem, rows: Rows, coordinates: Coordinates, at_mode: RowPosterior, settings: _Settings
 ) -> RowPosterior:
-    """Edges averaged over the likelihood's parameters; a rate that tasks share is that of the mode."""
+    """Edges averaged over the likelihood's parameters; a rate that tasks share is that of the mode.
+
+    What the average changes is found without holding edges in and out, which changes it little.
+    """
     shared = at_mode.log_evidence is None
     if shared:
         rows = rows._replace(log_odds=logit(np.clip(at_mode.eta, 1e-9, 1 - 1e-9)))
         problem = problem._replace(rows=rows)
     n_tasks, outcomes = len(rows.cross), problem.outcomes
 
-    def given(shift: Array, correct: bool) -> tuple[RowPosterior, Array]:
+    def given(shift: Array) -> tuple[RowPosterior, Array]:
         likelihood = coordinates.at(shift)
         prior = cast("Array", coordinates.log_prior())
         there = Outcomes.of(likelihood, outcomes.cells.x[0].numpy(), outcomes.observed)
         base = there.cells.log_base(there.noise)[0].detach().numpy()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of the sweeps, which the mode has given
-            found = row_posterior(problem._replace(outcomes=there), rows, correct=correct, **settings)
+            found = row_posterior(problem._replace(outcomes=there), rows, correct=False, **settings)
         return found, cast("Array", found.log_evidence) + base + prior
 
-    centre, sd = located(lambda shift: given(shift, False)[1], coordinates.count, n_tasks)
+    centre, sd = located(lambda shift: given(shift)[1], coordinates.count, n_tasks)
     nodes, log_mass = node_rule(coordinates.count)
     posteriors, log_weight = [], []
     for node, log_share in zip(nodes, log_mass, strict=True):
-        found, log_density = given(centre + sd * node[:, None], correct)
+        found, log_density = given(centre + sd * node[:, None])
         posteriors.append(found)
         # Over the density of the normal that the rule is of.
         log_weight.append(log_share + log_density + 0.5 * (node**2).sum() + np.log(sd).sum(0))
     constant = 0.5 * coordinates.count * np.log(2 * np.pi)
     mixed = averaged(posteriors, np.array(log_weight) + constant)
-    if not shared:
-        return mixed
-    mode, _ = given(np.zeros((coordinates.count, n_tasks)), correct)
-    moved = np.clip(at_mode.edge_prob + mixed.edge_prob - mode.edge_prob, 0, 1)
-    return mixed._replace(edge_prob=moved, eta=at_mode.eta, log_evidence=None, gap=at_mode.gap)
+    mode, _ = given(np.zeros((coordinates.count, n_tasks)))
+    return mixed._replace(
+        edge_prob=np.clip(at_mode.edge_prob + mixed.edge_prob - mode.edge_prob, 0, 1),
+        weight_mean=at_mode.weight_mean + mixed.weight_mean - mode.weight_mean,
+        eta=at_mode.eta if shared else mixed.eta,
+        log_evidence=None if shared else mixed.log_evidence,
+        converged=at_mode.converged & mixed.converged,
+        gap=np.maximum(at_mode.gap, mixed.gap),
+    )
 
 
 def lacks_of_outcomes(likelihood: Likelihood) -> list[str]:
