@@ -172,7 +172,10 @@ class MultiTaskRegression(Model):
 
     def __repr__(self) -> str:
         encoder = repr(self.kind) if isinstance(self.kind, str) else type(self.kind).__name__
-        return sizes_repr(self, "n_latents", {"encoder": encoder, "prior": f"{type(self.prior).__name__}()"})
+        about = {"encoder": encoder, "prior": f"{type(self.prior).__name__}()"}
+        if self.likelihood is not None:
+            about["likelihood"] = repr(self.likelihood.name)
+        return sizes_repr(self, "n_latents", about)
 
     def take_features(self, n_features: int | tuple[int, ...]) -> None:
         """Be a model of so many features, where it was made without saying how many.

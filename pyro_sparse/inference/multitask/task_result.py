@@ -58,7 +58,8 @@ class MultiTaskFit(FitResult):
         Number of the chosen restart: the least left-out error.
     error : ndarray (restart,)
         Mean squared error of samples left out of each task, in variances of the target; of held-out tasks
-        where there are any.
+        where there are any. Where outcomes are not normal, what their likelihood makes of that
+        (`outcomes.left_out_ratio`): below 1, better than an intercept alone.
     found : ndarray (restart,)
         Share of the search's random starts that ended at the same axes; NaN without a search.
     agreement : DataFrame
@@ -205,7 +206,8 @@ class MultiTaskFit(FitResult):
             index=pd.RangeIndex(len(models), name="restart"),
         )
         names = [f"latent {k + 1}" for k in range(permutation.shape[1])]
-        doubts = error_findings(error[best], samples(judged).sum(1).cpu().numpy())
+        sizes = samples(judged).sum(1).cpu().numpy()
+        doubts = error_findings(error[best], sizes, models[best].likelihood is None)
         if inner == "ridge":
             doubts += linear_map_only()
         else:

@@ -17,6 +17,7 @@ from pyro_sparse.inference.multitask.outcomes import (
     outcome_loss,
     outcome_mode_step,
 )
+from pyro_sparse.inference.multitask.task_notes import error_findings
 from pyro_sparse.metrics import mcc
 from pyro_sparse.models import MultiTaskRegression
 from pyro_sparse.models.multitask import INTERCEPT_SD
@@ -230,6 +231,13 @@ def test_a_saved_fit_is_the_same(family, tmp_path):
     np.testing.assert_allclose(one, other, atol=1e-8)
     new = loaded.adapt(x[:3] * 1.0, y[:3])
     assert new.weights.shape == (1, 3, K)
+
+
+def test_words_of_a_fit_know_its_outcomes(fitted):
+    assert "likelihood='poisson'" in repr(fitted.model)
+    assert "a poisson likelihood of its outcomes" in str(ps.identify(fitted))
+    (doubt,) = error_findings(1.2, np.full(9, 30), normal=False)
+    assert "no better than by each task's intercept (error 1.2" in doubt.message
 
 
 def test_tasks_with_one_answer_only_and_missing_ones_fit():
