@@ -34,7 +34,7 @@ _ADAPTED = (
 )
 _OPEN = {
     "one representation for all tasks": "the same inputs mean the same latents in every task",
-    "linear in the latents": "a task's target is linear in them, with Gaussian noise",
+    "linear in the latents": "a task's target is linear in them, with {outcomes}",
     "weights drawn without preference": "nothing makes the tasks' weights line up (3.5 can be refuted, not "
     "shown)",
 }
@@ -101,8 +101,10 @@ def _assumptions(fit: MultiTaskFit | None, idata: ArvizData) -> pd.DataFrame:
                 "figure": f"{int(tested.sum())} of {len(tested)} supports have tasks enough to look; "
                 f"{int(refuted.sum())} concentrate on a plane",
             }
+    likelihood = None if fit is None else fit.model.likelihood
+    outcomes = "Gaussian noise" if likelihood is None else f"a {likelihood.name} likelihood of its outcomes"
     for name, figure in _OPEN.items():
-        rows[name] = {"holds": None, "figure": figure}
+        rows[name] = {"holds": None, "figure": figure.format(outcomes=outcomes)}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["holds", "figure"])
     table.index.name = "assumption"
     return table

@@ -239,8 +239,12 @@ def check(
     names: list[str],
     features: list[str],
     shape: tuple[int, ...] | None,
+    constant: bool = False,
 ) -> None:
-    """Complain about tasks that do not fit together, or not the `shape` of a fit's inputs."""
+    """Complain about tasks that do not fit together, or not the `shape` of a fit's inputs.
+
+    Targets that do not vary are refused unless `constant`: of yes/no answers or counts they say something.
+    """
     if not xs:
         raise ValueError("X: got no task, want at least one")
     for name, x, y in zip(names, xs, ys, strict=True):
@@ -273,16 +277,16 @@ def check(
         )
     with np.errstate(over="ignore", invalid="ignore"):
         centres, scales = (np.array([of(y) for y in targets]) for of in (np.mean, np.std))
-    constant = np.array([y.min() == y.max() for y in targets])
-    extreme = ~constant & ~(np.isfinite(centres) & np.isfinite(scales) & (scales > 0))
+    same = np.array([y.min() == y.max() for y in targets])
+    extreme = ~same & ~(np.isfinite(centres) & np.isfinite(scales) & (scales > 0))
     if extreme.any():
         far = [name for name, is_extreme in zip(names, extreme, strict=True) if is_extreme]
         raise ValueError(
             f"y: {_some(far)} has targets so large or so small that their standard deviation cannot be "
             "computed; give them in other units"
         )
-    flat = [n for n, is_same in zip(names, constant | is_flat(scales, centres), strict=True) if is_same]
-    if flat:
+    flat = [n for n, is_same in zip(names, same | is_flat(scales, centres), strict=True) if is_same]
+    if flat and not constant:
         raise ValueError(f"y: {_some(flat)} has a constant target, which says nothing; drop the task")
 
 

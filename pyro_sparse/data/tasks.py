@@ -9,7 +9,7 @@ reads the forms that callers have.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -80,7 +80,8 @@ class Tasks:
     x : ndarray (task, sample, ...)
         Inputs, in the caller's units; padded with the task's first row.
     y : ndarray (task, sample)
-        Targets, centred and scaled in every task; 0 where missing.
+        Targets, centred and scaled in every task; 0 where missing. Outcomes that are not normal are in the
+        units of their likelihood, and its filler where missing.
     mask : ndarray of bool (task, sample) or None
     centre, scale : ndarray
         Of the inputs: one number per feature, or one in all for images.
@@ -184,6 +185,8 @@ def as_tasks(
     *,
     standardise: bool = True,
     like: Tasks | None = None,
+    units: Callable[[list[str], np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None,
+    filler: float = 0.0,
 ) -> Tasks:
     """Check a caller's tasks and bring them to model units.
 
@@ -202,6 +205,11 @@ def as_tasks(
         each task, so that no task outweighs the others.
     like : Tasks, optional
         Use these tasks' features, centre and scale (new tasks for a fitted model); one task is enough then.
+    units : callable, optional
+        Of names and targets (sample, task), NaN where missing, gives centre and scale of each task's targets;
+        targets need not vary then. Default: they are z-scored.
+    filler : float
+        What `y` holds where a target is missing.
 
     Returns
     -------
@@ -220,17 +228,23 @@ def as_tasks(
     (['a', 'b'], [2, 4], (2, 4, 2))
     """
     xs, ys, names, features = separate(X, y, task, None if like is None else like.feature_names)
-    check(xs, ys, names, features, None if like is None else like.shape)
+    check(xs, ys, names, features, None if like is None else like.shape, constant=units is not None)
     width = max(len(targets) for targets in ys)
     x = np.empty((len(xs), width, *xs[0].shape[1:]), dtype=np.result_type(*{inputs.dtype for inputs in xs}))
-    target, mask = np.zeros((len(xs), width)), np.zeros((len(xs), width), dtype=bool)
+    target, mask = np.full((len(xs), width), filler), np.zeros((len(xs), width), dtype=bool)
     centres, scales = np.zeros(len(xs)), np.ones(len(xs))
+    if units is not None:
+        cells = np.full((width, len(ys)), np.nan)
+        for t, values in enumerate(ys):
+            cells[: len(values), t] = values
+        centres, scales = units(names, cells)
     for t, (rows, values) in enumerate(zip(xs, ys, strict=True)):
         observed = ~np.isnan(values)
-        centres[t], scales[t] = values[observed].mean(), values[observed].std()
+        if units is None:
+            centres[t], scales[t] = values[observed].mean(), values[observed].std()
         # padding with a row of the task: an encoder never meets inputs that do not occur
         x[t, : len(rows)], x[t, len(rows) :] = rows, rows[0]
-        target[t, : len(rows)] = np.where(observed, (values - centres[t]) / scales[t], 0.0)
+        target[t, : len(rows)] = np.where(observed, (values - centres[t]) / scales[t], filler)
         mask[t, : len(rows)] = observed
     if like is not None:
         centre, scale = like.centre, like.scale

@@ -181,8 +181,20 @@ def _observed(model: ObservedTransition, X: TableLike, arguments: Mapping[str, A
 def _tasks(model: MultiTaskRegression, X: TableLike, arguments: Mapping[str, Any]) -> Tasks:
     if arguments["y"] is None:
         raise TypeError("y: a MultiTaskRegression wants targets, or the name of their column; got none")
-    data = as_tasks(X, arguments["y"], arguments["task"], standardise=arguments["standardise"])
-    return _warned(data, task_findings(data, model.n_latents))
+    beside = () if model.likelihood is None else model.likelihood.per_row_inputs
+    if given := [name for name in beside if arguments.get(name) is not None]:
+        raise TypeError(
+            f"{given[0]}: tasks read nothing of a sample but its inputs and its outcome; leave it out"
+        )
+    data = as_tasks(
+        X,
+        arguments["y"],
+        arguments["task"],
+        standardise=arguments["standardise"],
+        units=None if model.likelihood is None else model.take_outcomes,
+        filler=0.0 if model.likelihood is None else model.likelihood.filler,
+    )
+    return _warned(data, task_findings(data, model.n_latents, model.likelihood is None))
 
 
 def _program(model: Program, X: TableLike | ProgramData, arguments: Mapping[str, Any]) -> ProgramData:

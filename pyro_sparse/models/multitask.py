@@ -9,36 +9,48 @@ leaves. As in any batch normalisation a model in training scales by the samples 
 (`eval`) by the spread over the training samples, which is the unit of the fitted weights. Which task uses
 which latent identifies the latents where the tasks differ enough (Lachapelle, Deleu et al. 2023, theorem
 3.1).
+
+Outcomes that are not normal (yes/no answers, counts, levels in an order) have the linear predictor
+:math:`w_t^\top f_\theta(x_{ti}) + b_t` in their own likelihood, and a normal prior of the intercept.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from numbers import Integral
+from typing import cast
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
-from .._utils.declared import Declared
+from .._utils.declared import Declared, keeps
 from .._utils.torch_state import undisturbed
 from ..data.tasks import TaskBatch
+from ..likelihoods import Likelihood, LikelihoodLike, Normal
+from ..likelihoods.outcomes import of_tasks, outcome_likelihood
 from ..nets.tasks import task_encoder
 from ..priors import Prior, SpikeSlabLasso, get_prior
 from ..priors._check import check_prior
+from ._outcomes import TaskOutcomes
 from ._sizes import check_sized, sizes_repr
 from .base import EdgeSet, Model
 
-__all__ = ["MultiTaskRegression"]
+__all__ = ["INTERCEPT_SD", "MultiTaskRegression"]
 
 # What a subclass may write anew without changing the density of the targets given the latents.
 _FREE = frozenset({
-    "_allocate", "edges", "encode", "encoder", "for_tasks", "guide", "setup", "standardised", "take_features"
+    "_allocate", "declare_outcomes", "declared", "edges", "encode", "encoder", "for_tasks", "guide",
+    "likelihood", "setup", "standardised", "take_features", "take_outcomes",
 })  # fmt: skip
 _TINY = 1e-5  # beside a variance, as in torch's own batch normalisation
 _LEAST_VARIANCE = 1e-4
+INTERCEPT_SD = 5.0
+"""Of outcomes that are not normal, a priori: odds from some 1 : 20,000 to 20,000 : 1, all but sure."""
 
 
 class MultiTaskRegression(Model):
@@ -60,29 +72,47 @@ class MultiTaskRegression(Model):
     normalise : {"task", "global"}
         Whether, in training, the latents have unit variance in every task or over the tasks of a batch. Every
         task is centred either way.
+    likelihood : str, mapping or Likelihood
+        Of the outcomes, by the names of `pyro_sparse.likelihoods`: "normal", "bernoulli" (0 and 1, logit
+        link), "poisson" and "negative_binomial" (counts, log link), "ordinal" (levels in an order, cumulative
+        logits), any other of single cells, or one of your own. A mapping gives tasks of several kinds theirs:
+        ``{"passed*": "bernoulli", "*": "normal"}``, by names and patterns of tasks.
 
     Attributes
     ----------
     weights : Tensor (1, task, latent)
-        In standard deviations of the target per standard deviation of the latent.
+        In standard deviations of the target per standard deviation of the latent; of outcomes that are not
+        normal in units of their linear predictor (log odds, logarithms of rates).
     variance : Tensor (task,)
-        Of the noise, in variances of the target.
+        Of the noise, in variances of the target. Unused where outcomes are not normal.
     intercept : Tensor (task,)
         Of a fitted model, where latents are in standard deviations from their mean over all samples.
+    likelihood : Likelihood or None
+        Of outcomes that are not normal, its columns being the tasks; None where all are normal, the noise of
+        which has the prior `noise_prior`.
+    level : Tensor (task,)
+        Linear predictor of outcomes that are not normal where the latents have the task's own mean.
     centre, spread : Tensor (latent,)
         Mean and standard deviation of the raw latents over the training samples.
 
     Raises
     ------
     ValueError
-        A size below one, an unknown choice, or a linear encoder of fewer inputs than latents.
+        A size below one, an unknown choice, or a linear encoder of fewer inputs than latents; a likelihood of
+        whole rows ("multinomial", "categorical").
     TypeError
         The prior is a name, a class or something else that is no prior.
 
     References
     ----------
     Lachapelle, Deleu et al. (2023), Synergies between disentanglement and sparsity, equation (4); the prior
-    is that of Ročková and George (2018).
+    is that of Ročková and George (2018). McCullagh and Nelder (1989), Generalized linear models.
+
+    Examples
+    --------
+    >>> model = MultiTaskRegression(n_features=6, n_latents=3, likelihood="poisson")
+    >>> model.likelihood.name
+    'poisson'
     """
 
     edges = (EdgeSet("weights", ("task", "latent"), "W"),)
@@ -98,6 +128,8 @@ class MultiTaskRegression(Model):
     intercept: Tensor
     centre: Tensor
     spread: Tensor
+    level: Tensor
+    likelihood: Likelihood | None
 
     def __init__(
         self,
@@ -107,6 +139,7 @@ class MultiTaskRegression(Model):
         hidden: int = 128,
         prior: Prior | None = None,
         normalise: str = "task",
+        likelihood: LikelihoodLike = "normal",
     ):
         super().__init__()
         if n_latents is None:
@@ -132,13 +165,17 @@ class MultiTaskRegression(Model):
                 "the default, with other numbers, or any of pyro_sparse.priors if the fit has inner='ridge'"
             )
         self.prior = SpikeSlabLasso(lambda0=100.0, a=1.0, b=1.0) if prior is None else get_prior(prior)
+        self.declare_outcomes(likelihood)
         self.n_features = None  # type: ignore[assignment]  # until there are tasks
         if n_features is not None:
             self.take_features(n_features)
 
     def __repr__(self) -> str:
         encoder = repr(self.kind) if isinstance(self.kind, str) else type(self.kind).__name__
-        return sizes_repr(self, "n_latents", {"encoder": encoder, "prior": f"{type(self.prior).__name__}()"})
+        about = {"encoder": encoder, "prior": f"{type(self.prior).__name__}()"}
+        if self.likelihood is not None:
+            about["likelihood"] = repr(self.likelihood.name)
+        return sizes_repr(self, "n_latents", about)
 
     def take_features(self, n_features: int | tuple[int, ...]) -> None:
         """Be a model of so many features, where it was made without saying how many.
@@ -165,6 +202,40 @@ class MultiTaskRegression(Model):
         self.n_features = shape if isinstance(n_features, (tuple, list)) else shape[0]
         self.__dict__.get("_arguments", {})["n_features"] = self.n_features
 
+    def declare_outcomes(self, likelihood: LikelihoodLike) -> None:
+        """Have outcomes of this likelihood, whatever tasks there will be.
+
+        Parameters
+        ----------
+        likelihood : str, mapping or Likelihood
+            As when the model is made.
+        """
+        self.declared = (outcome_likelihood(likelihood),)  # in a tuple, since it is no part of the model
+        self.likelihood = _unless_normal(self.declared[0])
+
+    def take_outcomes(self, names: Sequence[str], outcomes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Be a model of tasks with these outcomes; their centre and scale (task,) in the likelihood's units.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Of the tasks.
+        outcomes : ndarray (sample, task)
+            As the caller has them; NaN where missing.
+
+        Raises
+        ------
+        ValueError
+            The likelihood cannot have these outcomes.
+        """
+        bound = of_tasks(self.declared[0], names, outcomes)
+        self.likelihood = _unless_normal(bound)
+        if self.likelihood is None:
+            return np.nanmean(outcomes, 0), np.nanstd(outcomes, 0)
+        self.likelihood.calibrate(outcomes)
+        self.__dict__.get("_arguments", {})["likelihood"] = self.likelihood  # a saved fit is made again by it
+        return self.likelihood.units(outcomes, True)
+
     def setup(self, n_tasks: int) -> None:
         """Allocate fresh parameters (draws from torch's current random state).
 
@@ -188,15 +259,23 @@ class MultiTaskRegression(Model):
         self.register_buffer("weights", self.turn.detach().new_zeros(1, self.n_tasks, self.n_latents))
         self.register_buffer("variance", self.turn.detach().new_ones(self.n_tasks))
         self.register_buffer("intercept", self.turn.detach().new_zeros(self.n_tasks))
+        if self.likelihood is not None:
+            self.likelihood.setup(n_features=self.n_tasks, n_restarts=1)
+            self.likelihood.to(self.turn)
+            self.register_buffer("level", self.turn.detach().new_zeros(self.n_tasks))
 
-    def for_tasks(self, n_tasks: int) -> MultiTaskRegression:
+    def for_tasks(self, n_tasks: int, like: MultiTaskRegression | None = None) -> MultiTaskRegression:
         """A copy with the same representation and prior of the weights, for other tasks; their weights are 0.
 
         Parameters
         ----------
         n_tasks : int
+        like : MultiTaskRegression, optional
+            Another that knows these tasks' outcomes (`take_outcomes`); wanted where they are not normal.
         """
         new = copy.deepcopy(self)
+        if like is not None:
+            new.likelihood = copy.deepcopy(like.likelihood)
         learned = copy.deepcopy(new.prior.state_dict())
         if getattr(new.prior, "column", "none") == "ibp":
             new.prior._alpha = new.prior.alpha  # by default it goes by the number of tasks
@@ -242,7 +321,12 @@ class MultiTaskRegression(Model):
         """Weights of all tasks, then noise and targets of each task in the batch."""
         with pyro.plate("restart", 1, dim=-1):
             weights = self.prior().reshape(self.prior.shape)[0]  # `Predictive` puts ones before the restart
+            if self.likelihood is not None:
+                for name, prior in self.likelihood.priors().items():
+                    pyro.sample(name, prior)
         f = self.latents(batch)
+        if self.likelihood is not None:
+            return self._outcomes(f, weights, batch)
         with self._tasks(batch):
             variance = pyro.sample("variance", self.noise_prior())
             mean = (f @ weights[batch.index].unsqueeze(-1))[..., 0]
@@ -250,18 +334,42 @@ class MultiTaskRegression(Model):
                 target = dist.Normal(mean, variance.sqrt())
                 pyro.sample("y", target if batch.mask is None else target.mask(batch.mask), obs=batch.y)
 
+    def outcome(self, predictor: Tensor, batch: TaskBatch) -> TaskOutcomes:
+        """Distribution (..., task, sample) of outcomes that are not normal, given their linear predictors."""
+        return TaskOutcomes(cast("Likelihood", self.likelihood), predictor, batch.index, self.n_tasks)
+
+    def _outcomes(self, f: Tensor, weights: Tensor, batch: TaskBatch) -> None:
+        """Intercepts and outcomes that are not normal."""
+        with self._tasks(batch):
+            intercept = pyro.sample("intercept", self.intercept_prior())
+            predictor = (f @ weights[batch.index].unsqueeze(-1))[..., 0] + intercept
+            with pyro.plate("sample", batch.y.shape[1], dim=-1):
+                outcome = self.outcome(predictor, batch)
+                pyro.sample("y", outcome if batch.mask is None else outcome.mask(batch.mask), obs=batch.y)
+
     def guide(self, batch: TaskBatch) -> None:
         """Point masses at the weights and the noise, which `fit` keeps at their modes given the latents."""
         with pyro.plate("restart", 1, dim=-1):
             self.prior.guide()
             pyro.sample(self.prior.site, dist.Delta(self.weights).to_event(2))
+            if self.likelihood is not None:
+                for name, value in self.likelihood.values().items():
+                    pyro.sample(name, dist.Delta(value).to_event(1))
         with self._tasks(batch):
+            if self.likelihood is not None:
+                pyro.sample("intercept", dist.Delta(self.level[batch.index].unsqueeze(-1)))
+                return
             pyro.sample("variance", dist.Delta(self.variance[batch.index].unsqueeze(-1)))
 
     def noise_prior(self) -> dist.Distribution:
         """Inverse gamma of the noise's variance: mode at a hundredth of the target's, worth four samples."""
         unit = self.variance.new_ones(())
         return dist.InverseGamma(unit, 0.02 * unit)
+
+    def intercept_prior(self) -> dist.Distribution:
+        """Normal, of the linear predictor where the latents have the task's own mean."""
+        unit = self.variance.new_ones(())
+        return dist.Normal(0 * unit, INTERCEPT_SD * unit)
 
     def noise_mode(self, square: Tensor, n: Tensor) -> Tensor:
         """Mode of the variance given sums of squared residuals of n samples, both (task,)."""
@@ -272,3 +380,17 @@ class MultiTaskRegression(Model):
         return pyro.plate(
             "task", batch.total, subsample=torch.arange(len(batch), device=batch.y.device), dim=-2
         )
+
+
+def _unless_normal(likelihood: Likelihood) -> Likelihood | None:
+    """None of a normal one, the noise of which is the model's own."""
+    if not keeps(likelihood, "normal noise"):
+        return likelihood
+    plain = Normal()
+    settings = ("init", "floor", "prior_shape", "prior_scale", "shared")
+    if any(getattr(likelihood, name) != getattr(plain, name) for name in settings):
+        raise ValueError(
+            "likelihood: the noise of tasks has a prior of its own (noise_prior), and this Normal has one, "
+            'too; want likelihood="normal"'
+        )
+    return None

@@ -12,6 +12,7 @@ from torch import nn
 
 from pyro_sparse.data.tasks import as_tasks
 from pyro_sparse.inference.training.elbo import elbo_by_restart
+from pyro_sparse.likelihoods import Normal
 from pyro_sparse.models import MultiTaskRegression
 from pyro_sparse.priors import RegularisedHorseshoe, SpikeSlabLasso
 
@@ -204,3 +205,84 @@ def test_sizes_of_numpy_are_sizes():
 def test_a_prior_is_an_instance_with_its_rates(prior):
     with pytest.raises(TypeError, match=r"prior: got .*; want a prior itself: SpikeSlabLasso\(lambda0=100"):
         MultiTaskRegression(G, K, prior=prior)
+
+
+def outcome_model(family, outcomes, names=None, seed=0):
+    """A model that knows these outcomes (task, sample), its weights and levels drawn; the tasks."""
+    x = np.random.default_rng(0).normal(size=(T, N, G))
+    torch.manual_seed(seed)
+    model = MultiTaskRegression(G, K, likelihood=family)
+    tasks = as_tasks(x, outcomes, units=model.take_outcomes)
+    model.setup(T)
+    model.double()
+    model.weights.copy_(torch.randn(1, T, K, dtype=torch.float64))
+    model.level.copy_(torch.randn(T, dtype=torch.float64))
+    return model, tasks.batch(dtype=torch.float64)
+
+
+def predictors(model, batch):
+    return ((model.latents(batch) @ model.weights[0].unsqueeze(-1))[..., 0] + model.level[:, None]).detach()
+
+
+def test_the_density_of_counts_by_hand():
+    """Negative binomial by scipy, some outcomes missing, and the priors of level and overdispersion."""
+    y = np.random.default_rng(1).poisson(3.0, size=(T, N)).astype(float)
+    y[2, 4:] = np.nan
+    model, batch = outcome_model("negative_binomial", y)
+    f, cv = predictors(model, batch).numpy(), model.likelihood.values()["extra_cv"][0].detach().numpy()
+    total = float(model.prior.log_density(model.weights)) + stats.norm.logpdf(model.level, scale=5).sum()
+    total += stats.halfnorm.logpdf(cv).sum()
+    for t in range(T):
+        seen, size = ~np.isnan(y[t]), cv[t] ** -2
+        p = size / (size + np.exp(f[t][seen]))
+        total += stats.nbinom.logpmf(y[t][seen], size, p).sum()
+    got = elbo_by_restart(model.model, model.guide, batch, 1)
+    assert got.item() == pytest.approx(total, rel=1e-6)
+
+
+def test_sites_of_outcomes_and_a_minibatch():
+    y = np.random.default_rng(1).integers(0, 2, size=(T, N)).astype(float)
+    model, batch = outcome_model("bernoulli", y)
+    with pyro.validation_enabled(True):
+        whole = elbo_by_restart(model.model, model.guide, batch, 1)
+    guide = poutine.trace(model.guide).get_trace(batch)
+    sites = {n for n, s in guide.nodes.items() if s["type"] == "sample"} - {"restart", "task"}
+    assert sites == {"W", "intercept"}
+    parts = [batch.rows(torch.tensor([t])) for t in range(T)]
+    several = [elbo_by_restart(model.model, model.guide, part, 1) for part in parts]
+    torch.testing.assert_close(sum(several) / T, whole)
+
+
+def test_tasks_of_several_kinds_have_their_own_densities():
+    rng = np.random.default_rng(1)
+    y = rng.integers(0, 2, size=(T, N)).astype(float)
+    y[3:] = rng.normal(170, 10, size=(2, N))
+    kinds = {("task 4", "task 5"): "normal", "*": "bernoulli"}
+    model, batch = outcome_model(kinds, y)
+    f = predictors(model, batch)
+    values = model.likelihood.mean(f.mT[None])[0].mT
+    torch.testing.assert_close(values[:3], torch.sigmoid(f[:3]))
+    torch.testing.assert_close(values[3:], f[3:])
+    assert (batch.y[3:].mean(1).abs() < 1e-9).all()  # these are z-scored
+
+
+def test_outcomes_are_drawn_from_their_density():
+    y = np.random.default_rng(1).integers(0, 4, size=(T, N)).astype(float)
+    y[:, :4] = np.arange(4)
+    model, batch = outcome_model("ordinal", y)
+    outcome = model.outcome(predictors(model, batch), batch)
+    drawn = outcome.sample((4000,))
+    assert drawn.shape == (4000, T, N)
+    torch.testing.assert_close(drawn.mean(0), outcome.mean.detach(), atol=0.1, rtol=0)
+    levels = torch.stack([outcome.log_prob(torch.full((T, N), float(v))).exp() for v in range(4)])
+    torch.testing.assert_close(levels.sum(0).detach(), torch.ones(T, N, dtype=torch.float64))
+    assert outcome.expand((2, T, N)).log_prob(batch.y).shape == (2, T, N)
+
+
+def test_normal_outcomes_need_no_likelihood_and_its_noise_has_one_prior():
+    assert MultiTaskRegression(G, K).likelihood is None
+    assert MultiTaskRegression(G, K, likelihood=Normal()).likelihood is None
+    with pytest.raises(ValueError, match="likelihood: the noise of tasks has a prior of its own"):
+        MultiTaskRegression(G, K, likelihood=Normal(floor=0.05))
+    with pytest.raises(ValueError, match='"categorical" is of rows of shares'):
+        MultiTaskRegression(G, K, likelihood="categorical")

@@ -17,7 +17,7 @@ _MEMBERS = 0.1  # share of the tasks from which a kind of outcome is more than a
 _SPARE_ROWS = 1  # rows that weights and an intercept leave for the noise
 
 
-def task_findings(tasks: Tasks, n_latents: int) -> list[Finding]:
+def task_findings(tasks: Tasks, n_latents: int, normal: bool = True) -> list[Finding]:
     """All that tasks show against a `MultiTaskRegression` of them.
 
     Parameters
@@ -25,13 +25,15 @@ def task_findings(tasks: Tasks, n_latents: int) -> list[Finding]:
     tasks : Tasks
     n_latents : int
         Of the model.
+    normal : bool
+        Whether the model takes all outcomes for normal.
 
     Returns
     -------
     list of Finding
         Of source "data".
     """
-    return [*row_counts(tasks, n_latents), *outcome_kinds(tasks)]
+    return [*row_counts(tasks, n_latents), *(outcome_kinds(tasks) if normal else ())]
 
 
 def row_counts(tasks: Tasks, n_latents: int) -> list[Finding]:
@@ -99,7 +101,8 @@ def outcome_kinds(tasks: Tasks) -> list[Finding]:
                 "outcomes",
                 f"{len(binary)} task(s) ({_listed(binary)}) have outcomes of two values, which are fitted as "
                 "numbers with normal noise: predictions leave the range of the answers",
-                "for classes see SparseTaskSVM; read predictions as scores",
+                'MultiTaskRegression(..., likelihood="bernoulli"), with outcomes 0 and 1; for classes alone '
+                "see SparseTaskSVM",
                 "note",
                 "data",
                 columns=tuple(binary),
@@ -113,7 +116,7 @@ def outcome_kinds(tasks: Tasks) -> list[Finding]:
                 f"{len(counts)} task(s) ({_listed(counts)}) have small counts as outcomes, which are fitted "
                 "as numbers with one noise for all: predictions may be negative, and large counts weigh too "
                 "much",
-                "give their square roots, or log(1 + count)",
+                'MultiTaskRegression(..., likelihood="poisson"), or "negative_binomial" if counts vary more',
                 "note",
                 "data",
                 columns=tuple(counts),

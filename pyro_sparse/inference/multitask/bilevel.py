@@ -21,6 +21,7 @@ from .inner import moments, ridge_weights, sparse_weights
 from .inner.lasso import largest_penalty
 from .inner.moments import Moments
 from .inner.ssl import ssl_sweeps
+from .outcomes import left_out_ratio
 
 if TYPE_CHECKING:
     from ...models.multitask import MultiTaskRegression
@@ -99,7 +100,8 @@ def left_out_error(
     Returns
     -------
     Tensor (task,)
-        In variances of the task's target; NaN for a task with fewer than two samples in either half.
+        In variances of the task's target; NaN for a task with fewer than two samples in either half. Of
+        outcomes that are not normal `outcomes.left_out_ratio`, which is the same of normal ones.
     """
     f = model.latents(batch)
     present = samples(batch)
@@ -108,6 +110,11 @@ def left_out_error(
     enough = (first.sum(1) > 1) & (second.sum(1) > 1)
     answer = torch.full_like(batch.y[:, 0], torch.nan)
     if not bool(enough.any()):
+        return answer
+    if model.likelihood is not None:
+        some = batch.rows(enough.nonzero()[:, 0])
+        ratio = left_out_ratio(model, some, f[enough], first[enough], second[enough], ridge)
+        answer[enough] = ratio.to(answer)
         return answer
     f, y = f[enough].double(), batch.y[enough].double().unsqueeze(-1)
     data = moments(f, y, first[enough])

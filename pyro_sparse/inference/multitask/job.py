@@ -374,7 +374,7 @@ def fold(
     """
     model.eval()
     raw = raw_latents(model, data).double()
-    rows, white = ridge_rows(raw, data, ridge)
+    rows, white = ridge_rows(model, raw, data, ridge)
     axes = task_axes(rows.cpu().numpy(), seed=seed, **search)
     turn = torch.as_tensor(axes.map).to(white) @ white
     centred = moments(raw @ turn.mT, data.y.unsqueeze(-1).double(), data.mask).features[samples(data)]
@@ -388,6 +388,11 @@ def fold(
 def _check(model: MultiTaskRegression, tasks: Tasks, inner: str) -> None:
     if inner not in INNER:
         raise ValueError(f"inner: want one of {', '.join(INNER)}, got {inner!r}")
+    if model.likelihood is not None and inner not in ("ridge", "ssl"):
+        raise ValueError(
+            f"inner: {inner!r} is for normal outcomes, and these are {model.likelihood.name}; want 'ssl' or "
+            "'ridge'"
+        )
     if inner != "ridge" and model.prior.rates() is None:
         raise TypeError(
             f"prior: a {type(model.prior).__name__} has no exact mode here; want a SpikeSlabLasso, or "

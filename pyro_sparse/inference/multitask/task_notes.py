@@ -19,7 +19,7 @@ _LEAST_ROWS = 4  # two to fit weights to, two to judge them by: `bilevel.left_ou
 _NOTHING = 1.0  # variances of the target: what the task's mean does
 
 
-def error_findings(error: float, sizes: np.ndarray) -> list[Finding]:
+def error_findings(error: float, sizes: np.ndarray, normal: bool = True) -> list[Finding]:
     """What the left-out error says against a fit: nothing learned, or nothing to judge by.
 
     Parameters
@@ -28,6 +28,8 @@ def error_findings(error: float, sizes: np.ndarray) -> list[Finding]:
         Of the best restart, in variances of the target.
     sizes : ndarray of int (task,)
         Rows with a target of the tasks that it is of.
+    normal : bool
+        Whether outcomes are; the error of others is by their likelihood (`outcomes.left_out_ratio`).
     """
     if not np.isfinite(error):
         if (np.asarray(sizes) < _LEAST_ROWS).all():
@@ -47,13 +49,19 @@ def error_findings(error: float, sizes: np.ndarray) -> list[Finding]:
     return [
         Finding(
             "error",
-            f"left-out samples are predicted with an error of {error:.2g} variances of the target, no better "
-            "than by each task's mean: nothing shows that the latents were learned",
+            f"left-out samples are predicted {_measured(error, normal)}: nothing shows that the latents were "
+            "learned",
             "more rows a task, fewer latents, or more steps",
             "doubt",
             size=float(error),
         )
     ]
+
+
+def _measured(error: float, normal: bool) -> str:
+    if normal:
+        return f"with an error of {error:.2g} variances of the target, no better than by each task's mean"
+    return f"no better than by each task's intercept (error {error:.2g}, where that has 1)"
 
 
 def latent_findings(

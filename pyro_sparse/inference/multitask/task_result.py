@@ -17,6 +17,7 @@ import torch
 
 from ..._utils.checks import check_whole
 from ..._utils.display import AgreementTable
+from ..._utils.recorded import describe, rebuild
 from ..._utils.torch_state import first_rows, isolated, undisturbed
 from ..._utils.types import ArvizData, TableLike, VectorLike
 from ..._utils.version import __version__
@@ -34,6 +35,7 @@ from .task_notes import error_findings, latent_findings, linear_map_only, unused
 from .task_run import in_chunks, raw_latents, solve_tasks
 
 if TYPE_CHECKING:
+    from ...likelihoods import Likelihood
     from ...models.multitask import MultiTaskRegression
 
 __all__ = ["MultiTaskFit"]
@@ -56,7 +58,8 @@ class MultiTaskFit(FitResult):
         Number of the chosen restart: the least left-out error.
     error : ndarray (restart,)
         Mean squared error of samples left out of each task, in variances of the target; of held-out tasks
-        where there are any.
+        where there are any. Where outcomes are not normal, what their likelihood makes of that
+        (`outcomes.left_out_ratio`): below 1, better than an intercept alone.
     found : ndarray (restart,)
         Share of the search's random starts that ended at the same axes; NaN without a search.
     agreement : DataFrame
@@ -110,7 +113,10 @@ class MultiTaskFit(FitResult):
 
     @property
     def weights(self) -> np.ndarray:
-        """Weights (restart, task, latent), in units of the target per standard deviation of the latent."""
+        """Weights (restart, task, latent), in units of the target per standard deviation of the latent.
+
+        Of outcomes that are not normal they are in units of the linear predictor.
+        """
         return self.model_weights * self.tasks.target_scale[:, None]
 
     @property
@@ -121,13 +127,23 @@ class MultiTaskFit(FitResult):
 
     @property
     def intercept(self) -> np.ndarray:
-        """Expected target where all latents are 0, (restart, task), in units of the target."""
+        """Expected target where all latents are 0, (restart, task), in units of the target.
+
+        Of outcomes that are not normal it is the linear predictor there.
+        """
         intercepts = np.stack([m.intercept.double().cpu().numpy() for m in self.models])
-        return self.tasks.target_centre + intercepts * self.tasks.target_scale
+        likelihood = self.model.likelihood
+        shifted = True if likelihood is None else likelihood.is_standardised(len(self.task_names))
+        return np.where(shifted, self.tasks.target_centre, 0.0) + intercepts * self.tasks.target_scale
 
     @property
     def noise(self) -> np.ndarray:
-        """Standard deviation of each task's noise, (restart, task), in units of the target."""
+        """Standard deviation of each task's noise, (restart, task), in units of the target.
+
+        NaN where outcomes are not normal: what they vary by is in the likelihood.
+        """
+        if self.model.likelihood is not None:
+            return np.full((self.n_restarts, len(self.task_names)), np.nan)
         variance = np.stack([m.variance.double().cpu().numpy() for m in self.models])
         return np.sqrt(variance) * self.tasks.target_scale
 
@@ -190,7 +206,8 @@ class MultiTaskFit(FitResult):
             index=pd.RangeIndex(len(models), name="restart"),
         )
         names = [f"latent {k + 1}" for k in range(permutation.shape[1])]
-        doubts = error_findings(error[best], samples(judged).sum(1).cpu().numpy())
+        sizes = samples(judged).sum(1).cpu().numpy()
+        doubts = error_findings(error[best], sizes, models[best].likelihood is None)
         if inner == "ridge":
             doubts += linear_map_only()
         else:
@@ -275,7 +292,9 @@ class MultiTaskFit(FitResult):
         ValueError, TypeError
             As `fit`; a task is missing or not of the fit.
         """
-        old, new = self.tasks, as_tasks(X, y, task, like=self.tasks)
+        old = self.tasks
+        likelihood = self.model.likelihood
+        new = as_tasks(X, y, task, like=old, units=None if likelihood is None else _as_given)
         places = {name: t for t, name in enumerate(new.task_names)}
         strange = [name for name in new.task_names if name not in set(old.task_names)]
         missing = [name for name in old.task_names if name not in places]
@@ -289,7 +308,9 @@ class MultiTaskFit(FitResult):
         new = new.rows([places[name] for name in old.task_names])
         ratio = (new.target_scale / old.target_scale)[:, None]  # weights are in the fit's units of targets
         shift = ((new.target_centre - old.target_centre) / old.target_scale)[:, None]
-        y = new.y * ratio + shift if new.mask is None else np.where(new.mask, new.y * ratio + shift, 0.0)
+        _check_outcomes(self.model, new)
+        filler = 0.0 if likelihood is None else likelihood.filler
+        y = new.y * ratio + shift if new.mask is None else np.where(new.mask, new.y * ratio + shift, filler)
         new = replace(new, y=y, target_centre=old.target_centre, target_scale=old.target_scale)
         return replace(self, tasks=new)
 
@@ -316,11 +337,16 @@ class MultiTaskFit(FitResult):
         ValueError, TypeError
             As `fit`.
         """
-        tasks = as_tasks(X, y, task, like=self.tasks)
+        known: MultiTaskRegression | None = None
+        units: dict[str, Any] = {}
+        if self.model.likelihood is not None:
+            known = copy.deepcopy(self.model)
+            units = {"units": known.take_outcomes, "filler": self.model.likelihood.filler}
+        tasks = as_tasks(X, y, task, like=self.tasks, **units)
         models = []
         with undisturbed():
             for model in self.models:
-                new = model.for_tasks(len(tasks))
+                new = model.for_tasks(len(tasks), known)
                 data = tasks.batch(model.turn.device, model.turn.dtype)
                 solve_tasks(new, data, self.settings["inner"], self.settings["ridge"], learn=False)
                 models.append(new)
@@ -329,7 +355,7 @@ class MultiTaskFit(FitResult):
 
     @isolated()
     def predict(self, X: TableLike | None = None, task: VectorLike | None = None) -> np.ndarray:
-        """Expected targets, best restart, in the caller's units.
+        """Expected targets, best restart, in the caller's units; of yes/no answers probabilities.
 
         Parameters
         ----------
@@ -348,9 +374,11 @@ class MultiTaskFit(FitResult):
         ValueError
             A task the fit does not know: `adapt` fits new ones.
         """
-        weights, intercept = self.weights[self.best], self.intercept[self.best]
+        weights = self.model_weights[self.best]
+        intercept = self.model.intercept.double().cpu().numpy()
         if X is None:
-            return intercept[:, None] + (self.transform() * weights[:, None]).sum(-1)
+            predictor = intercept[:, None] + (self.transform() * weights[:, None]).sum(-1)
+            return self._expected(predictor.T, np.arange(len(predictor))).T
         if task is None:
             raise ValueError("task: got none; want the name of a task for every row of X")
         X = as_frame(X)
@@ -367,8 +395,18 @@ class MultiTaskFit(FitResult):
                 f"task: the fit does not know {unknown!r}; want one of {self.task_names[:8]} (adapt() fits "
                 "new ones)"
             )
-        t = np.array([names[v] for v in labels])
-        return intercept[t] + (z * weights[t]).sum(-1)
+        t = np.array([names[v] for v in labels], dtype=int)
+        return self._expected(intercept[t] + (z * weights[t]).sum(-1), t)
+
+    def _expected(self, predictor: np.ndarray, task: np.ndarray) -> np.ndarray:
+        """Expected outcomes (..., column) of linear predictors in model units, each column of one task."""
+        likelihood = self.model.likelihood
+        if likelihood is not None:
+            restricted = likelihood.of_features(torch.as_tensor(task, device=self.model.turn.device))
+            f = torch.as_tensor(predictor).to(self.model.turn).reshape(1, -1, len(task))
+            mean = cast("Likelihood", restricted).mean(f).double().cpu().numpy().reshape(predictor.shape)
+            predictor = mean
+        return self.tasks.target_centre[task] + predictor * self.tasks.target_scale[task]
 
     def edge_posterior(
         self,
@@ -421,6 +459,13 @@ class MultiTaskFit(FitResult):
 
         return self._kept(compute, name, num_draws, seed, options)
 
+    def _declared_outcomes(self) -> object:
+        """The likelihood before it knew these tasks, which `adapt` wants; None if it is not plain."""
+        try:
+            return None if self.model.likelihood is None else describe(self.model.declared[0])
+        except TypeError:
+            return None
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything but the data to one file that loads with ``weights_only=True``."""
         made = files.made(self.model)
@@ -428,6 +473,7 @@ class MultiTaskFit(FitResult):
         meta = {
             "version": __version__,
             "made": made if isinstance(made, dict) else None,
+            "outcomes": self._declared_outcomes(),
             "fingerprint": files.fingerprint(self.model, {}),
             "best": self.best,
             "dtype": str(self.model.turn.dtype).removeprefix("torch."),
@@ -448,6 +494,18 @@ class MultiTaskFit(FitResult):
         files.write(path, "multi-task fit", meta, {"models": states, "arrays": arrays})
 
 
+def _as_given(names: list[str], outcomes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centre and scale of outcomes that are to stay as they are."""
+    return np.zeros(len(names)), np.ones(len(names))
+
+
+def _check_outcomes(model: MultiTaskRegression, tasks: Tasks) -> None:
+    """Refuse outcomes, in the caller's units, that the likelihood of a fit cannot have."""
+    if model.likelihood is not None:
+        cells = tasks.y if tasks.mask is None else np.where(tasks.mask, tasks.y, np.nan)
+        model.likelihood.check(cells.T, tasks.task_names)
+
+
 def restore(
     model: MultiTaskRegression,
     meta: dict[str, Any],
@@ -466,6 +524,10 @@ def restore(
     arrays : dict of str to ndarray
     """
     names, models = meta["task_names"], []
+    if meta.get("outcomes") is not None:
+        bound = model.likelihood
+        model.declare_outcomes(rebuild(meta["outcomes"]))
+        model.likelihood = bound
     for state in states.values():
         restored = copy.deepcopy(model)
         with undisturbed():

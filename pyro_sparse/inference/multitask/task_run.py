@@ -19,6 +19,13 @@ from ..training.adamw import AdamW
 from ..training.loop import Run
 from .bilevel import left_out_error, mode_step, outer_loss, samples
 from .inner import moments, ridge_weights
+from .outcomes import (
+    centred,
+    dense_weights,
+    likelihood_step,
+    outcome_loss,
+    outcome_mode_step,
+)
 from .task_schedule import TaskSchedule
 
 if TYPE_CHECKING:
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["TaskRun", "in_chunks", "raw_latents", "ridge_rows", "settle", "solve_tasks"]
 
 _SAMPLES = 2048  # encoded at once outside of the steps
+_LIKELIHOOD_ROUNDS = 3  # of weights, and the likelihood's own parameters, before the ladder
 _STILL, _ON_THE_WAY = 1e-5, 1e-3  # moves of a weight at which a mode is reached: at the end, on the ladder
 
 
@@ -67,23 +75,29 @@ class TaskRun(Run):
             {"params": list(self.model.encoder.parameters()), "weight_decay": self.schedule.weight_decay},
             {"params": [self.model.turn], "weight_decay": 0.0},
         ]
+        if self.model.likelihood is not None and any(True for _ in self.model.likelihood.parameters()):
+            groups.append({"params": list(self.model.likelihood.parameters()), "weight_decay": 0.0})
         return AdamW(groups, lr=self.schedule.learning_rate)
 
     def _skipped(self) -> tuple[str, ...]:
-        return (self.model.prior.site, "variance")  # at their modes: no gradient passes through them
+        beside = "variance" if self.model.likelihood is None else "intercept"
+        return (self.model.prior.site, beside)  # at their modes: no gradient passes through them
 
     def _bound(self, batch: TaskBatch) -> Tensor:
         if self.inner == "ssl":
             return super()._bound(batch)
-        settings = self.schedule
-        loss = outer_loss(
-            self.model.latents(batch),
-            batch.y,
-            batch.mask,
-            inner=self.inner,
-            penalty=settings.penalty,
-            ridge=settings.ridge,
-        )
+        settings, f = self.schedule, self.model.latents(batch)
+        if self.model.likelihood is not None:
+            loss = outcome_loss(self.model, batch, f, settings.ridge)
+        else:
+            loss = outer_loss(
+                f,
+                batch.y,
+                batch.mask,
+                inner=self.inner,
+                penalty=settings.penalty,
+                ridge=settings.ridge,
+            )
         if not bool(torch.isfinite(loss)):
             raise FloatingPointError("the outer loss is not finite")
         return -loss.unsqueeze(0) * self.train.total
@@ -93,7 +107,10 @@ class TaskRun(Run):
         if self.inner == "ssl":
             with torch.no_grad():
                 f = self.model.latents(batch)
-                mode_step(self.model, batch, moments(f, batch.y.unsqueeze(-1), batch.mask))
+                if self.model.likelihood is None:
+                    mode_step(self.model, batch, moments(f, batch.y.unsqueeze(-1), batch.mask))
+                else:
+                    outcome_mode_step(self.model, batch, f)
         return batch
 
     def _after_step(self, batch: TaskBatch, rate: float) -> None:
@@ -136,11 +153,15 @@ def raw_latents(model: MultiTaskRegression, data: TaskBatch) -> Tensor:
 
 
 @torch.no_grad()
-def ridge_rows(raw: Tensor, data: TaskBatch, ridge: float) -> tuple[Tensor, Tensor]:
+def ridge_rows(
+    model: MultiTaskRegression, raw: Tensor, data: TaskBatch, ridge: float
+) -> tuple[Tensor, Tensor]:
     """Ridge weights of every task in white latents, and the map that whitens.
 
     Parameters
     ----------
+    model : MultiTaskRegression
+        Whose likelihood the outcomes have.
     raw : Tensor (task, sample, latent)
         Raw latents of `data`.
     data : TaskBatch
@@ -157,6 +178,8 @@ def ridge_rows(raw: Tensor, data: TaskBatch, ridge: float) -> tuple[Tensor, Tens
     values, vectors = torch.linalg.eigh(scatter.gram.mean(0))
     # A direction that the encoder does not use has no variance to divide by.
     white = (vectors / values.clamp(min=1e-8 * values[-1]).sqrt()).mT
+    if model.likelihood is not None:
+        return dense_weights(model, data, centred(raw @ white.mT, samples(data)), ridge).weight, white
     turned = moments(raw @ white.mT, data.y.unsqueeze(-1).double(), data.mask)
     return ridge_weights(turned, ridge)[..., 0], white
 
@@ -194,6 +217,9 @@ def solve_tasks(
     data = data.whole()
     raw = raw_latents(model, data) if raw is None else raw
     f = ((raw - model.centre) / model.spread).double()
+    if model.likelihood is not None:
+        _solve_outcomes(model, data, f, inner, ridge, learn, levels, rounds)
+        return
     scatter = moments(f, data.y.unsqueeze(-1), data.mask)
     weight = ridge_weights(scatter, ridge)
     n = samples(data).sum(1).to(f)
@@ -211,6 +237,38 @@ def solve_tasks(
             if float((model.weights - before).abs().max()) < still:
                 break
     model.intercept.copy_(scatter.intercept(model.weights[0].unsqueeze(-1))[:, 0])
+
+
+def _solve_outcomes(
+    model: MultiTaskRegression,
+    data: TaskBatch,
+    latents: Tensor,
+    inner: str,
+    ridge: float,
+    learn: bool,
+    levels: int,
+    rounds: int,
+) -> None:
+    """`solve_tasks` where outcomes are not normal: the same ladder, by Newton steps."""
+    f = centred(latents, samples(data))
+    for _ in range(_LIKELIHOOD_ROUNDS):
+        weight, level = dense_weights(model, data, f, ridge)
+        model.weights[0], model.level[:] = weight.to(model.weights), level.to(model.level)
+        likelihood_step(model, data, f)
+    for rung in range(0 if inner == "ridge" else levels):
+        model.prior.anneal((rung + 1) / levels)
+        still = _STILL if rung == levels - 1 else _ON_THE_WAY
+        for _ in range(rounds):
+            before = model.weights.clone()
+            outcome_mode_step(model, data, f)
+            if learn:
+                model.prior.update(model.weights)
+            if float((model.weights - before).abs().max()) < still:
+                break
+        likelihood_step(model, data, f)
+    there = samples(data).unsqueeze(-1)
+    mean = (latents * there).sum(1) / there.sum(1)
+    model.intercept.copy_(model.level - (model.weights[0] * mean.to(model.weights)).sum(1))
 
 
 @torch.no_grad()

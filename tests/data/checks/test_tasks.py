@@ -41,7 +41,8 @@ def test_yes_and_no_are_named_with_an_estimator_that_suits(codes):
     coded = np.where(y > 10, codes[1], codes[0]).astype(float)
     (found,) = outcome_kinds(as_tasks(x, coded))
     assert len(found.columns) == 10
-    assert "SparseTaskSVM" in found.remedy
+    assert 'likelihood="bernoulli"' in found.remedy and "SparseTaskSVM" in found.remedy
+    assert task_findings(as_tasks(x, coded), 3, normal=False) == []
 
 
 def test_small_counts_are_named_and_large_or_rounded_numbers_are_not():
@@ -49,6 +50,6 @@ def test_small_counts_are_named_and_large_or_rounded_numbers_are_not():
     rng = np.random.default_rng(0)
     few = rng.poisson(2.0, y.shape).astype(float)
     (found,) = outcome_kinds(as_tasks(x, few))
-    assert "counts" in found.message
+    assert "counts" in found.message and 'likelihood="poisson"' in found.remedy
     assert outcome_kinds(as_tasks(x, rng.poisson(400.0, y.shape).astype(float))) == []
     assert outcome_kinds(as_tasks(x, np.round(10 * y) - 200)) == []

@@ -197,8 +197,10 @@ def lacks_for_regressions(model: MultiTaskRegression) -> list[str]:
         Set up.
     """
     reasons = _changed(model, "sparse regressions", "rows", "are solved with")
-    reasons += _hooked(model, "rows", "are solved", leave_out=("encoder",))
-    reasons += _more_parameters(model, {"turn"}, ("encoder", "prior"))
+    reasons += _hooked(model, "rows", "are solved", leave_out=("encoder", "likelihood"))
+    reasons += _more_parameters(model, {"turn"}, ("encoder", "prior", "likelihood"))
+    if not reasons and model.likelihood is not None:
+        reasons = lacks_of_likelihood(model.likelihood)
     return reasons
 
 

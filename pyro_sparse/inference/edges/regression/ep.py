@@ -26,11 +26,11 @@ from ...._utils.checks import check_whole
 from ..density.weight import Component, Tilted, mixture
 from .ep_draws import sequential_draws
 from .ep_rate import collapsed, rate_levels
-from .ep_sites import Fit, Problem, State, log_evidence, log_norm, settle
-from .row_checks import Rows, first_noise, pooled, rows_of, slab_unit
+from .ep_sites import Fit, NormalProblem, Problem, settle
+from .row_checks import Rows, pooled, rows_of, slab_unit
 from .rows import RowDraws, RowPosterior, RowPrior
 
-__all__ = ["ep_edges"]
+__all__ = ["check_sweeps", "ep_edges", "row_posterior"]
 
 _PIN = 1e7  # log odds of an edge that is held in
 _SETTLE, _SETTLE_DAMPING = 6, 0.8  # few and long sweeps: the other sites begin where they had settled
@@ -112,13 +112,35 @@ def ep_edges(
     Gaussian models, JMLR 12 (holding a variable while the others settle).
     """
     rows = rows_of(features, targets, prior, mask)
+    check_sweeps(max_sweeps, damping, tol)
+    problem = NormalProblem(rows.flat(), prior)
+    return row_posterior(problem, rows, correct=correct, max_sweeps=max_sweeps, damping=damping, tol=tol)
+
+
+def check_sweeps(max_sweeps: int, damping: float, tol: float) -> None:
+    """Refuse settings of the sweeps that are out of range."""
     check_whole(1, max_sweeps=max_sweeps)
     if not 0 < damping <= 1:
         raise ValueError(f"damping: want a number above 0 and at most 1, got {damping!r}")
     if not 0 < tol < 1:
         raise ValueError(f"tol: want a number between 0 and 1, got {tol!r}")
-    shape, flat = rows.cross.shape, rows.flat()
-    problem = Problem(flat, prior)
+
+
+def row_posterior(
+    problem: Problem, rows: Rows, *, correct: bool, max_sweeps: int, damping: float, tol: float
+) -> RowPosterior:
+    """What expectation propagation finds, of whatever outcomes.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of the flat rows.
+    rows : Rows
+        In the caller's shape.
+    correct, max_sweeps, damping, tol
+        As for `ep_edges`.
+    """
+    prior, shape, flat = problem.prior, rows.cross.shape, problem.rows
     levels = _levels(problem, shape, max_sweeps, damping, tol)
     marginals = _marginals(levels.fit.view.tilted)
     if correct:
@@ -178,17 +200,16 @@ class _Marginals(NamedTuple):
 
 def _levels(problem: Problem, shape: tuple[int, ...], sweeps: int, damping: float, tol: float) -> _Levels:
     """Fits at the known rate, at a collapsed one, or at levels of the rate of each row."""
-    rows, prior = problem
+    rows, prior = problem.rows, problem.prior
     n, m = rows.cross.shape
     everyone = np.arange(n)
     a, b = prior.eta_prior
-    noise = first_noise(rows) if rows.noise is None else rows.noise
     tau = np.full((n, m), 1 / rows.density.variance)
     log_odds = np.full((n, m), np.log(a / b)) if rows.log_odds is None else rows.log_odds
-    start = State(tau, np.zeros((n, m)), noise, log_odds)
+    start = problem.start(tau, log_odds)
     if rows.log_odds is not None:
         fit = settle(problem, start, sweeps, damping, tol)
-        return _Levels(fit, everyone, np.ones(n), 1, log_evidence(problem, fit))
+        return _Levels(fit, everyone, np.ones(n), 1, problem.log_evidence(fit))
 
     odds = collapsed(prior, shape)
     if prior.eta_over != "row":
@@ -198,7 +219,7 @@ def _levels(problem: Problem, shape: tuple[int, ...], sweeps: int, damping: floa
     row = np.tile(everyone, _LEVELS)
     state = first.state.take(row)._replace(log_odds=np.repeat(place.reshape(-1, 1), m, axis=1))
     fit = settle(problem.take(row), state, sweeps, damping, tol)
-    log_weight = log_weight + log_evidence(problem.take(row), fit).reshape(_LEVELS, n)
+    log_weight = log_weight + problem.take(row).log_evidence(fit).reshape(_LEVELS, n)
     evidence = logsumexp(log_weight, axis=0)
     return _Levels(fit, row, np.exp(log_weight - evidence).ravel(), _LEVELS, evidence)
 
@@ -215,8 +236,7 @@ def _corrected(problem: Problem, levels: _Levels) -> _Marginals:
         (marginals.prob > _UNDECIDED) & (marginals.prob < 1 - _UNDECIDED) & (weight > _UNDECIDED)[:, None]
     )
     undecided = np.argwhere(unsure)
-    m = unsure.shape[-1]
-    size = max(1, _BUDGET // (2 * m * m))
+    size = max(1, _BUDGET // (2 * problem.entries))
     for i in range(0, len(undecided), size):
         row, j = undecided[i : i + size].T
         some, n = problem.take(np.tile(row, 2)), len(row)
@@ -225,7 +245,7 @@ def _corrected(problem: Problem, levels: _Levels) -> _Marginals:
         log_odds[np.arange(2 * n), np.tile(j, 2)] = np.repeat([_PIN, -_PIN], n)
         pinned = state.take(np.tile(row, 2))._replace(log_odds=log_odds)
         fit = settle(some, pinned, _SETTLE, _SETTLE_DAMPING, 1e-12)
-        evidence = log_evidence(some, fit)
+        evidence = some.log_evidence(fit)
         marginals.prob[row, j] = expit(prior_odds + evidence[:n] - evidence[n:])
         tilted = fit.view.tilted
         for component, settled, half in (
@@ -257,15 +277,15 @@ def _warn(late: NDArray[np.bool_] | np.bool_, gap: Array, tol: float, sweeps: in
 
 
 def _sampler(problem: Problem, levels: _Levels, rows: Rows) -> Callable[[int, np.random.Generator], RowDraws]:
-    state, flat = levels.fit.state, problem.rows
-    unit = slab_unit(problem.prior, flat.take(levels.row), state.noise)
+    at_levels = problem.take(levels.row)
 
     def sample(n: int, rng: np.random.Generator) -> RowDraws:
         drawn = sequential_draws(
-            flat.take(levels.row),
-            unit,
-            *state,
-            log_norm=log_norm(levels.fit),
+            at_levels.rows.density,
+            at_levels.target(levels.fit),
+            levels.fit.state.tau,
+            levels.fit.state.nu,
+            levels.fit.state.log_odds,
             weight=levels.weight.reshape(levels.number, -1),
             n=n,
             rng=rng,

@@ -11,13 +11,17 @@ posterior over proposal, where priors cancel.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from .row_checks import Rows, floor_precision
+from ..density.weight import SpikeSlab
+from .row_checks import floor_precision
 from .rows import RowDraws
 
-__all__ = ["sequential_draws"]
+__all__ = ["Target", "sequential_draws"]
 
 _CANDIDATES = 4
 _ORDERS = 16  # of the features; a new one for every so many draws
@@ -25,15 +29,34 @@ _ORDERS = 16  # of the features; a new one for every so many draws
 Array = NDArray[np.float64]
 
 
+class Target(NamedTuple):
+    """What draws are drawn by, and what they are weighed by, fit by fit.
+
+    Attributes
+    ----------
+    gram : ndarray (fit, feature, feature)
+    linear : ndarray (fit, feature)
+        The likelihood of weights u over the slab's unit is taken for exp(linear'u - u'gram u / 2).
+    unit : ndarray (fit,)
+        Of the slab's scale.
+    log_likelihood : callable
+        Of weights (draw, row, feature), the numbers of their fits (draw, row) and a random generator: the
+        logarithm of what the likelihood is, less that of its integral, (draw, row).
+    """
+
+    gram: Array
+    linear: Array
+    unit: Array
+    log_likelihood: Callable[[Array, NDArray[np.intp], np.random.Generator], Array]
+
+
 def sequential_draws(
-    rows: Rows,
-    unit: Array,
+    density: SpikeSlab,
+    target: Target,
     tau: Array,
     nu: Array,
-    noise: Array,
     log_odds: Array,
     *,
-    log_norm: Array,
     weight: Array,
     n: int,
     rng: np.random.Generator,
@@ -42,21 +65,17 @@ def sequential_draws(
 
     Parameters
     ----------
-    rows : Rows
-        Flat, one row per fit: level by level, as `weight` of shape (level, row) says how to mix them.
-    unit : ndarray of shape (fit,)
-        Of the slab's scale.
-    tau, nu, noise, log_odds : ndarray of shape (fit, feature), noise (fit,)
+    density : SpikeSlab
+        Of flat rows, one per fit: level by level, as `weight` of shape (level, row) says how to mix them.
+    target : Target
+    tau, nu, log_odds : ndarray of shape (fit, feature)
         The fits.
-    log_norm : ndarray of shape (fit,)
-        What they take for the log integral of likelihood times prior, up to one constant for each row.
     """
     n_rows = weight.shape[1]
-    m = rows.cross.shape[-1]
+    m = tau.shape[-1]
     edges, weights, ratios = [], [], []
     total = _CANDIDATES * n
-    gram = rows.gram * (unit**2 / noise)[:, None, None]
-    linear = rows.cross * (unit / noise)[:, None]
+    gram, linear, unit = target.gram, target.linear, target.unit
     above = np.cumsum(weight, axis=0)
     for size in np.diff(np.linspace(0, total, min(_ORDERS, total) + 1).astype(int)):
         order = rng.permutation(m)
@@ -75,15 +94,15 @@ def sequential_draws(
             a = floor_precision(corner**2 - tau[fit, j])
             pull = shift[..., k] - (lower[..., k + 1 :, k] * w[..., order[k + 1 :]]).sum(-1)
             b = corner * pull - nu[fit, j]
-            density = rows.density._replace(ratio=rows.density.ratio[fit, j])
-            t = density.tilted(a, b, log_odds[fit, j])
+            own = density._replace(ratio=density.ratio[fit, j])
+            t = own.tilted(a, b, log_odds[fit, j])
             edge[..., j] = rng.random(a.shape) < t.prob
-            w[..., j] = x = density.draw(a, b, edge[..., j], rng)
+            w[..., j] = x = own.draw(a, b, edge[..., j], rng)
             ratio += t.log_norm + 0.5 * a * x**2 - b * x
-        ratio += (linear[fit] * w).sum(-1) - 0.5 * ((gram[fit] @ w[..., None])[..., 0] * w).sum(-1)
+        ratio += target.log_likelihood(w, fit, rng)
         edges.append(edge)
         weights.append(w * unit[fit][..., None])
-        ratios.append(ratio - log_norm[fit])
+        ratios.append(ratio)
     keep = _picked(np.concatenate(ratios), n, rng)
     row = np.arange(n_rows)
     return RowDraws(np.concatenate(edges)[keep, row].astype(np.int8), np.concatenate(weights)[keep, row])

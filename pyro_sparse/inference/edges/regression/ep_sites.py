@@ -5,23 +5,40 @@ r"""Sites of expectation propagation, and the joint normal they make with the li
 
 All sites are updated at once, with damping that shrinks in rows that oscillate, and rows that have settled
 leave. Sites have positive precision: the joint normal is then proper whatever the data, and so are cavities.
+What the outcomes make of the joint normal is a `Problem`: normal ones here, any others in `ep_outcomes.py`,
+where each outcome has a site of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, gammaln
 
 from ..density.weight import Tilted
-from .row_checks import LEAST_PRECISION, Rows, slab_unit
+from .ep_draws import Target
+from .row_checks import LEAST_PRECISION, Rows, first_noise, slab_unit
 from .rows import RowPrior
 
-__all__ = ["Fit", "Odds", "Problem", "State", "View", "log_evidence", "log_norm", "settle"]
+__all__ = [
+    "Fit",
+    "NormalProblem",
+    "Odds",
+    "OutcomeSites",
+    "Problem",
+    "State",
+    "View",
+    "log_evidence",
+    "log_norm",
+    "log_site_norm",
+    "no_outcome_sites",
+    "settle",
+    "weight_sites",
+]
 
 _LEAST_SITE, _MOST_SITE = 1e-3, 1e8  # site precisions, in units of the slab
 _LEAST_DAMPING = 0.02
@@ -32,26 +49,51 @@ Odds = Callable[[Array, Array], Array]
 """Log odds a priori from P(edge) and the log odds that gave it."""
 
 
-class Problem(NamedTuple):
-    """Flat rows and their prior."""
-
-    rows: Rows
-    prior: RowPrior
-
-    def take(self, index: NDArray[np.intp]) -> Problem:
-        return Problem(self.rows.take(index), self.prior)
-
-
 class State(NamedTuple):
-    """Sites (row, feature), noise variance (row,), log odds of every edge a priori (row, feature)."""
+    """Where expectation propagation stands.
+
+    Attributes
+    ----------
+    tau, nu : ndarray (row, feature)
+        Sites of the weights.
+    noise : ndarray (row,)
+        Variances; 1 where the outcomes are not normal.
+    log_odds : ndarray (row, feature)
+        Of every edge a priori.
+    outcome_tau, outcome_nu : ndarray (row, sample)
+        Sites of the outcomes; no columns where these are normal.
+    """
 
     tau: Array
     nu: Array
     noise: Array
     log_odds: Array
+    outcome_tau: Array
+    outcome_nu: Array
 
     def take(self, index: NDArray[np.intp]) -> State:
+        """Some of the rows."""
         return State(*(v[index] for v in self))
+
+
+class OutcomeSites(NamedTuple):
+    """Linear predictors (row, sample) with their outcome's own density put back; see `ep_outcomes.py`.
+
+    Attributes
+    ----------
+    a, b : ndarray
+        The cavity, as of a weight.
+    mean, var : ndarray
+        Of the predictor.
+    log_norm : ndarray
+        log of the integral of the cavity times the density, less that of the joint normal's own marginal.
+    """
+
+    a: Array
+    b: Array
+    mean: Array
+    var: Array
+    log_norm: Array
 
 
 class View(NamedTuple):
@@ -64,6 +106,7 @@ class View(NamedTuple):
     a: Array
     b: Array
     tilted: Tilted
+    outcomes: OutcomeSites
 
 
 class Fit(NamedTuple):
@@ -74,19 +117,97 @@ class Fit(NamedTuple):
     change: Array  # last change of P(edge)
 
 
-def _view(problem: Problem, state: State) -> View:
-    rows, noise = problem.rows, state.noise
-    unit = slab_unit(problem.prior, rows, noise)
-    full = rows.gram * (unit**2 / noise)[:, None, None]
-    diagonal = np.arange(full.shape[-1])
-    full[:, diagonal, diagonal] += state.tau
-    linear = rows.cross * (unit / noise)[:, None] + state.nu
-    cov: Any = np.linalg.inv(full)
-    mean: Array = (cov @ linear[..., None])[..., 0]
-    v: Array = cov[:, diagonal, diagonal]
-    a = np.maximum(1 / v - state.tau, LEAST_PRECISION)
-    b = mean / v - state.nu
-    return View(full, linear, mean, cov, a, b, rows.density.tilted(a, b, state.log_odds))
+class Problem(Protocol):
+    """Flat rows, their prior, and what their outcomes make of the joint normal."""
+
+    @property
+    def rows(self) -> Rows: ...
+
+    @property
+    def prior(self) -> RowPrior: ...
+
+    @property
+    def entries(self) -> int:
+        """Numbers held for a row at a time, about."""
+        ...
+
+    def take(self, index: NDArray[np.intp]) -> Self: ...
+
+    def start(self, tau: Array, log_odds: Array) -> State: ...
+
+    def view(self, state: State) -> View: ...
+
+    def moved(self, state: State, view: View, step: Array, odds: Odds | None) -> State: ...
+
+    def log_evidence(self, fit: Fit) -> Array: ...
+
+    def target(self, fit: Fit) -> Target: ...
+
+
+class NormalProblem(NamedTuple):
+    """Flat rows of normal outcomes, and their prior."""
+
+    rows: Rows
+    prior: RowPrior
+
+    @property
+    def entries(self) -> int:
+        """Of the Gram matrix."""
+        return self.rows.cross.shape[-1] ** 2
+
+    def take(self, index: NDArray[np.intp]) -> NormalProblem:
+        """Some of the rows; one may be taken several times."""
+        return NormalProblem(self.rows.take(index), self.prior)
+
+    def start(self, tau: Array, log_odds: Array) -> State:
+        """Sites of the weights without a pull, and the variance of the targets."""
+        noise = first_noise(self.rows) if self.rows.noise is None else self.rows.noise
+        nothing = np.zeros((len(tau), 0))
+        return State(tau, np.zeros_like(tau), noise, log_odds, nothing, nothing)
+
+    def view(self, state: State) -> View:
+        """The joint normal."""
+        rows, noise = self.rows, state.noise
+        unit = slab_unit(self.prior, rows, noise)
+        full = rows.gram * (unit**2 / noise)[:, None, None]
+        diagonal = np.arange(full.shape[-1])
+        full[:, diagonal, diagonal] += state.tau
+        linear = rows.cross * (unit / noise)[:, None] + state.nu
+        cov: Any = np.linalg.inv(full)
+        mean: Array = (cov @ linear[..., None])[..., 0]
+        v: Array = cov[:, diagonal, diagonal]
+        a = np.maximum(1 / v - state.tau, LEAST_PRECISION)
+        b = mean / v - state.nu
+        tilted = rows.density.tilted(a, b, state.log_odds)
+        return View(full, linear, mean, cov, a, b, tilted, no_outcome_sites(len(noise)))
+
+    def moved(self, state: State, view: View, step: Array, odds: Odds | None) -> State:
+        """The next state: some way towards the sites that match."""
+        tau, nu, log_odds = weight_sites(state, view, step, odds)
+        noise = state.noise if self.rows.noise is not None else _noise(self, state, view)
+        return state._replace(tau=tau, nu=nu, noise=noise, log_odds=log_odds)
+
+    def log_evidence(self, fit: Fit) -> Array:
+        """log p(y | eta) of each row."""
+        return log_evidence(self, fit)
+
+    def target(self, fit: Fit) -> Target:
+        """What draws go by: given its noise, the likelihood is normal."""
+        rows, noise = self.rows, fit.state.noise
+        unit, log_integral = slab_unit(self.prior, rows, noise), log_norm(fit)
+        gram = rows.gram * (unit**2 / noise)[:, None, None]
+        linear = rows.cross * (unit / noise)[:, None]
+
+        def log_likelihood(w: Array, fit: NDArray[np.intp], rng: np.random.Generator) -> Array:
+            pull = (linear[fit] * w).sum(-1) - 0.5 * ((gram[fit] @ w[..., None])[..., 0] * w).sum(-1)
+            return pull - log_integral[fit]
+
+        return Target(gram, linear, unit, log_likelihood)
+
+
+def no_outcome_sites(n_rows: int) -> OutcomeSites:
+    """Those of normal outcomes, which need none."""
+    return OutcomeSites(*(np.zeros((n_rows, 0)) for _ in OutcomeSites._fields))
 
 
 def settle(
@@ -98,7 +219,7 @@ def settle(
     prob = expit(state.log_odds)
     whole: Fit | None = None
     for sweep in range(sweeps + 1):
-        view = _view(problem, state)
+        view = problem.view(state)
         change = np.abs(view.tilted.prob - prob)
         prob, worst = view.tilted.prob, change.max(-1)
         now = Fit(state, view, change)
@@ -111,7 +232,7 @@ def settle(
             _put(whole, now, live[done], done)
         slower, faster = np.maximum(0.7 * step, _LEAST_DAMPING), np.minimum(1.02 * step, damping)
         step = np.where(worst > last, slower, faster)
-        state, last = _updated(problem, state, view, step, odds), worst
+        state, last = problem.moved(state, view, step, odds), worst
         if done.any():  # the rest goes on alone
             remaining = np.flatnonzero(~done)
             if not len(remaining):
@@ -122,20 +243,17 @@ def settle(
     return whole
 
 
-def _updated(problem: Problem, state: State, view: View, step: Array, odds: Odds | None) -> State:
+def weight_sites(state: State, view: View, step: Array, odds: Odds | None) -> tuple[Array, Array, Array]:
+    """Sites of the weights a step (row,) on, and the log odds of edges."""
     t, s = view.tilted, step[:, None]
     # Only positive sites: they keep the joint normal proper whatever the data, and cavities too.
     tau = np.clip(1 / np.maximum(t.var, _LEAST_VARIANCE) - view.a, _LEAST_SITE, _MOST_SITE)
     nu = t.mean * (tau + view.a) - view.b
-    return State(
-        tau=state.tau + s * (tau - state.tau),
-        nu=state.nu + s * (nu - state.nu),
-        noise=state.noise if problem.rows.noise is not None else _noise(problem, state, view),
-        log_odds=state.log_odds if odds is None else odds(t.prob, state.log_odds),
-    )
+    log_odds = state.log_odds if odds is None else odds(t.prob, state.log_odds)
+    return state.tau + s * (tau - state.tau), state.nu + s * (nu - state.nu), log_odds
 
 
-def _noise(problem: Problem, state: State, view: View) -> Array:
+def _noise(problem: NormalProblem, state: State, view: View) -> Array:
     """One over the mean of the gamma that is the precision's optimal factor."""
     rows, (a, b) = problem.rows, problem.prior.noise_prior
     unit = slab_unit(problem.prior, rows, state.noise)
@@ -150,15 +268,22 @@ def _noise(problem: Problem, state: State, view: View) -> Array:
     return (b + squares / 2) / (a + count / 2)
 
 
-def log_norm(fit: Fit) -> Array:
-    """Log of the likelihood's exponential part integrated over the prior of the weights."""
+def log_site_norm(fit: Fit) -> Array:
+    """log of what the sites of a row's weights leave out of the prior, the 2 pi apart."""
     state, view = fit.state, fit.view
     total = view.a + state.tau
     site = view.tilted.log_norm - 0.5 * (view.b + state.nu) ** 2 / total + 0.5 * np.log(total)
-    return 0.5 * ((view.linear * view.mean).sum(-1) - np.linalg.slogdet(view.full)[1]) + site.sum(-1)
+    return site.sum(-1)
 
 
-def log_evidence(problem: Problem, fit: Fit) -> Array:
+def log_norm(fit: Fit) -> Array:
+    """Log of the likelihood's exponential part integrated over the prior of the weights."""
+    view = fit.view
+    volume = (view.linear * view.mean).sum(-1) - np.linalg.slogdet(view.full)[1]
+    return 0.5 * volume + log_site_norm(fit)
+
+
+def log_evidence(problem: NormalProblem, fit: Fit) -> Array:
     """log p(y | eta) of each row; learned noise by Laplace's method in its logarithm."""
     (rows, prior), state = problem, fit.state
     like = rows.dof * np.log(2 * np.pi * state.noise) + prior.intercept * np.log(rows.samples)

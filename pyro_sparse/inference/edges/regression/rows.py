@@ -50,6 +50,9 @@ class RowPrior:
         conjugate priors have it; learned noise then wants the normal slab.
     intercept : bool
         Whether rows have one.
+    intercept_sd : float
+        Standard deviation of its normal prior, about 0 where the features have their means, on the scale of
+        the linear predictor. Of outcomes that are not normal only; normal ones have a flat prior.
 
     Raises
     ------
@@ -67,6 +70,7 @@ class RowPrior:
     noise_prior: tuple[float, float] = (2.0, 1.0)
     slab_units: Literal["target", "noise"] = "target"
     intercept: bool = True
+    intercept_sd: float = 5.0
 
     def __post_init__(self) -> None:
         for name, choices in (
@@ -80,9 +84,14 @@ class RowPrior:
             pair = np.asarray(getattr(self, name), dtype=float)
             if pair.shape != (2,) or not (np.isfinite(pair) & (pair > 0)).all():
                 raise ValueError(f"{name}: want two positive numbers, got {getattr(self, name)!r}")
-        for name, high in (("slab_scale", np.inf), ("noise_variance", np.inf), ("eta", 1.0)):
+        for name, high in (
+            ("slab_scale", np.inf),
+            ("noise_variance", np.inf),
+            ("eta", 1.0),
+            ("intercept_sd", np.inf),
+        ):
             value = getattr(self, name)
-            if value is None and name != "slab_scale":
+            if value is None and name not in ("slab_scale", "intercept_sd"):
                 continue
             v = np.asarray(value, dtype=float)
             if not ((v > 0) & (v < high)).all():

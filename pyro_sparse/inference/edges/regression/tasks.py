@@ -16,6 +16,7 @@ import torch
 
 from ...._utils.options import check_options, options_of
 from ...._utils.types import ArvizData
+from ....models.multitask import INTERCEPT_SD
 from ....posterior.tasks import task_to_arviz
 from ....priors import Prior
 from ....priors.spike_slab import Scales, SpikeSlabPrior
@@ -26,6 +27,7 @@ from .bootstrap import bootstrap_edges
 from .enumerate import enumerate_edges
 from .ep import ep_edges
 from .gibbs import gibbs_edges
+from .outcome_edges import lacks_of_outcomes, outcome_edges
 from .rows import RowPosterior, RowPrior
 
 if TYPE_CHECKING:
@@ -47,6 +49,10 @@ _NOTES = {
     "correlated or samples few.",
     "enumerate": "Exact posterior over supports (normal slab, point mass), given the learned latents.",
 }
+_OUTCOME_NOTE = (
+    "Posterior probability of the slab by expectation propagation with a site for each outcome ({}), given "
+    "the learned latents and averaged over the likelihood's own parameters."
+)
 
 
 def method_for(fit: MultiTaskFit, options: Iterable[str] = ()) -> str:
@@ -64,6 +70,8 @@ def method_for(fit: MultiTaskFit, options: Iterable[str] = ()) -> str:
 def _lacks(fit: MultiTaskFit, options: Iterable[str] = ()) -> list[str]:
     """Why sparse rows would be other regressions than the fit's."""
     reasons, prior = lacks_for_regressions(fit.model), fit.model.prior
+    if not reasons and fit.model.likelihood is not None:
+        reasons = lacks_of_outcomes(fit.model.likelihood)
     if _scales(prior) is not None and not {"slab", "slab_scale"} <= {*options}:
         reasons += [why] if (why := lacks_of_prior(prior)) else []
     return reasons
@@ -104,7 +112,8 @@ def row_prior(fit: MultiTaskFit, **changes: object) -> RowPrior:
             "RowPrior)"
         )
     # The noise's prior is that of `MultiTaskRegression.noise_prior`.
-    return RowPrior(**{"eta_over": "feature", "noise_prior": (1.0, 0.02), **fields, **changes})
+    about = {"eta_over": "feature", "noise_prior": (1.0, 0.02), "intercept_sd": INTERCEPT_SD}
+    return RowPrior(**{**about, **fields, **changes})
 
 
 def _scales(prior: Prior) -> Scales | None:
@@ -151,8 +160,15 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     ValueError
         The model's regressions, or its prior, are not those of sparse linear rows.
     """
-    solve = _SOLVERS[method]
-    check_options(method, options, (options_of(solve) | {*RowPrior.__dataclass_fields__}) - {"prior"})
+    likelihood = fit.model.likelihood
+    if likelihood is not None and method != "ep":
+        raise ValueError(
+            f'method: {method!r} knows normal outcomes only, and these are {likelihood.name}; ask for "ep", '
+            'or "score"'
+        )
+    solve = _SOLVERS[method] if likelihood is None else outcome_edges
+    own = set() if likelihood is None else {"likelihood", "is_set_up"}
+    check_options(method, options, (options_of(solve) | {*RowPrior.__dataclass_fields__}) - {"prior", *own})
     if why := _lacks(fit, options):
         raise ValueError(
             f"model: {why[0]}, so that its numbers would be probabilities of another model; ask for "
@@ -170,10 +186,12 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     prior = row_prior(fit, **fields)
     if method in ("gibbs", "bootstrap"):
         options = {"seed": seed, **options}
-    posteriors = []
+    posteriors, settings = [], cast("dict[str, Any]", options)
     for r in range(fit.n_restarts):
         z, y, mask = task_rows(fit, r)
-        posteriors.append(solve(z, y, prior, mask, **options))
+        if (of_restart := fit.models[r].likelihood) is not None:
+            settings |= {"likelihood": of_restart, "is_set_up": True}
+        posteriors.append(solve(z, y, prior, mask, **settings))
     draws = [posterior.draws(num_draws, seed=seed + r) for r, posterior in enumerate(posteriors)]
     return task_to_arviz(
         fit,
@@ -183,7 +201,7 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
         eta=np.stack([posterior.eta.mean(0) for posterior in posteriors]),
         method=method,
         is_score=False,
-        note=_NOTES[method],
+        note=_NOTES[method] if likelihood is None else _OUTCOME_NOTE.format(likelihood.name),
         attrs={"converged": int(all(bool(posterior.converged.all()) for posterior in posteriors))},
     )
 
