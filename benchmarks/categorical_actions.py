@@ -22,7 +22,7 @@ import pandas as pd
 
 from benchmarks._common import Row, report_seeds
 
-SEEDS, QUICK_SEEDS = 50, 8
+SEEDS, QUICK_SEEDS = 50, 4
 SEQUENCES, FRAMES, LATENTS, ACTIONS = 20, 50, 3, 2
 WORDS = np.array(["rest", "walk", "run", "swim", "ride"])  # not in the order of the alphabet
 SHORT = {"steps": 800, "polish_steps": 100, "edge_steps": 100, "batch_size": 32, "restarts": 1}
