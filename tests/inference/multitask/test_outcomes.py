@@ -18,6 +18,7 @@ from pyro_sparse.inference.multitask.outcomes import (
     outcome_mode_step,
 )
 from pyro_sparse.inference.multitask.task_notes import error_findings
+from pyro_sparse.inference.multitask.task_run import ridge_rows
 from pyro_sparse.metrics import mcc
 from pyro_sparse.models import MultiTaskRegression
 from pyro_sparse.models.multitask import INTERCEPT_SD
@@ -160,6 +161,21 @@ def test_the_gradient_of_the_representation_is_that_of_the_mode():
                 linear[i, j] -= step
             slope = (values[0] - values[1]) / 2e-4
             assert float(gradient[i, j]) == pytest.approx(slope, rel=1e-3, abs=1e-6)
+
+
+def test_dense_weights_of_white_latents_turn_with_them():
+    model, batch, _ = prepared("poisson", t=12)
+    raw = model.encode(batch.inputs).detach()
+    rows, white = ridge_rows(model, raw, batch, 0.01)
+    turn = torch.tensor([[1.0, 2.0], [-0.5, 1.0]], dtype=torch.float64)
+    other, turned = ridge_rows(model, raw @ turn.mT, batch, 0.01)
+    torch.testing.assert_close(other.norm(dim=1), rows.norm(dim=1), rtol=1e-4, atol=1e-6)
+    one, two = (
+        (h @ w.unsqueeze(-1))[..., 0] for h, w in ((raw @ white.mT, rows), (raw @ turn.mT @ turned.mT, other))
+    )
+    torch.testing.assert_close(
+        one - one.mean(1, keepdim=True), two - two.mean(1, keepdim=True), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_the_left_out_error_is_below_one_only_where_latents_help():
