@@ -110,7 +110,7 @@ def test_ridge_regressions_do_not_care_for_rotations():
     model = model_of()
     model.setup(T)
     model.double().eval()
-    rows, white = ridge_rows(raw_latents(model, data), data, ridge=0.1)
+    rows, white = ridge_rows(model, raw_latents(model, data), data, ridge=0.1)
     raw = model.encode(data.inputs).detach()
     own = raw - raw.mean(1, keepdim=True)
     h = own @ white.mT
@@ -118,7 +118,7 @@ def test_ridge_regressions_do_not_care_for_rotations():
     torch.testing.assert_close(cov, torch.eye(K).double())
     with torch.no_grad():
         model.turn.copy_(torch.randn(K, K, dtype=torch.float64))
-    other, turned = ridge_rows(raw_latents(model, data), data, ridge=0.1)
+    other, turned = ridge_rows(model, raw_latents(model, data), data, ridge=0.1)
     torch.testing.assert_close(other.norm(dim=1), rows.norm(dim=1))
     moved = model.encode(data.inputs).detach()
     moved = (moved - moved.mean(1, keepdim=True)) @ turned.mT
