@@ -6,7 +6,7 @@ linear, half of tanh, products, thresholds and sines, noise normal or not. Every
 of all edges together, and its null, what a calibrated method with the same probabilities would have. A
 p-value is no probability: of PCMCI, PCMCI+ and the VAR the number is 1 - p, of the lasso and of VAR-LiNGAM
 the share of bootstrap samples that select the edge (of both AP goes by the size of the coefficient,
-and without ``--bootstrap`` VAR-LiNGAM has no ECE). The peers are in the extra `observed-peers`; those that are not
+and without ``--bootstrap`` VAR-LiNGAM has no ECE). The peers are in the extra `observed-peers`; those not
 installed are left out. A seed is one system.
 """
 
