@@ -188,7 +188,7 @@ class ObservedJob:
         """Parents of all targets; a brief look has no products and one chain."""
         d = len(self.sequences.feature_names)
         n_actions = len(self.sequences.action_names)
-        candidates = Candidates(d, lags, n_actions)
+        candidates = Candidates(d, lags, n_actions, tuple(self.sequences.action_widths))
         forbidden = None
         if self.forbidden_pairs.any():
             past, action = self.forbidden_pairs[:, :d], self.forbidden_pairs[:, d:]

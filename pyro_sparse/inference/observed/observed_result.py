@@ -13,6 +13,7 @@ import torch
 from ..._utils.checks import check_whole
 from ..._utils.types import ArvizData, TableLike
 from ..._utils.version import __version__
+from ...data.action_columns import n_columns
 from ...data.sequences import Sequences, as_sequences
 from ...findings.finding import read_findings, write_findings
 from ...models.observed_transition import ObservedTransition
@@ -124,7 +125,7 @@ class ObservedFit(FitResult):
 
     @property
     def action_names(self) -> list[str]:
-        """Names of the actions' columns."""
+        """Names of the actions."""
         return self.sequences.action_names
 
     def edge_posterior(
@@ -192,6 +193,7 @@ class ObservedFit(FitResult):
                 "action_names": sequences.action_names,
                 "sequence_names": [],
                 "action_levels": {k: [_plain(v) for v in vs] for k, vs in sequences.action_levels.items()},
+                "level_order": sequences.level_order,
                 "roles": sequences.roles,
                 "step": _plain(step) if isinstance(step, int | float | np.number | None) else str(step),
             },
@@ -244,12 +246,13 @@ def restore(meta: dict[str, Any], arrays: dict[str, np.ndarray], model: Observed
         fields["step"] = pd.Timedelta(fields["step"])
     fields |= {name: arrays[f"sequences.{name}"] for name in _UNITS}
     d, n_actions = len(fields["feature_names"]), len(fields["action_names"])
+    width = sum(n_columns(fields["action_names"], fields["action_levels"]))
     edges = (d, meta["lags"] * d + n_actions)
     wanted = {
         "curved": edges, "strength": edges, "noise_correlation": (d, d), "explained": (d,),
         "by_chain": (len(arrays["by_chain"]), *edges), "draws": (*arrays["draws"].shape[:2], *edges),
-        "sequences.centre": (d,), "sequences.scale": (d,), "sequences.action_centre": (n_actions,),
-        "sequences.action_scale": (n_actions,),
+        "sequences.centre": (d,), "sequences.scale": (d,), "sequences.action_centre": (width,),
+        "sequences.action_scale": (width,),
     }  # fmt: skip
     for name, shape in wanted.items():
         if arrays[name].shape != shape:
@@ -259,7 +262,7 @@ def restore(meta: dict[str, Any], arrays: dict[str, np.ndarray], model: Observed
         mask=None,
         present=None,
         linked=None,
-        actions=np.zeros((0, 1, n_actions)) if n_actions else None,
+        actions=np.zeros((0, 1, width)) if n_actions else None,
         **fields,
     )
     return ObservedFit(

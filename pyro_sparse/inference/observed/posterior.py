@@ -39,17 +39,27 @@ class Candidates(NamedTuple):
     Parameters
     ----------
     n_variables, lags, n_actions : int
-        Columns are the variables one step back, two steps back, …, then actions.
+        They are the variables one step back, two steps back, …, then actions.
+    action_widths : tuple of int, optional
+        Columns of each action; default one.
     """
 
     n_variables: int
     lags: int
     n_actions: int
+    action_widths: tuple[int, ...] | None = None
 
     @property
     def total(self) -> int:
         """All of them."""
         return self.n_variables * self.lags + self.n_actions
+
+    @property
+    def widths(self) -> NDArray[np.intp]:
+        """Columns of each."""
+        past = np.ones(self.n_variables * self.lags, dtype=int)
+        of_actions = np.ones(self.n_actions) if self.action_widths is None else self.action_widths
+        return np.concatenate([past, of_actions]).astype(int)
 
 
 class Settled(NamedTuple):
@@ -113,7 +123,8 @@ def term_posterior(
 
     Parameters
     ----------
-    inputs : ndarray (step, candidate)
+    inputs : ndarray (step, column)
+        Of all candidates, one after the other.
     targets : ndarray (step, target)
         NaN: not seen, and no evidence for that target.
     candidates : Candidates
@@ -134,7 +145,7 @@ def term_posterior(
     """
     n_targets = targets.shape[1]
     streams = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(n_targets)]
-    regressions = _regressions(inputs, targets, curves, products)
+    regressions = _regressions(inputs, targets, curves, products, candidates)
     classes = [_classes(regression.terms, i, candidates) for i, regression in enumerate(regressions)]
     sizes = np.stack([np.bincount(c, minlength=_N_CLASSES) for c in classes])
     allowed = [
@@ -145,11 +156,13 @@ def term_posterior(
     total = candidates.total
 
     def priors(at: Settled) -> list[Prior]:
-        odds = np.log(at.rate) - np.log1p(-at.rate)
-        return [
-            Prior(np.where(may, odds[c], -np.inf), at.slab[c], power)
-            for c, may in zip(classes, allowed, strict=True)
-        ]
+        made = []
+        for c, may, regression in zip(classes, allowed, regressions, strict=True):
+            # that one of an action's contrasts is in the sum is as probable as the line of a number
+            absent = np.log1p(-at.rate[c]) / _shares(regression.terms, candidates)
+            odds = np.log(-np.expm1(absent)) - absent
+            made.append(Prior(np.where(may, odds, -np.inf), at.slab[c], power))
+        return made
 
     starts: list[list[int]] = [[] for _ in regressions]
     with threadpool_limits(1, user_api="blas"):  # matrices too small to share
@@ -195,17 +208,29 @@ def term_posterior(
     return TermPosterior(probability, by_chain, draws, curved, strength, fitted, residual)
 
 
+def _shares(terms: Terms, candidates: Candidates) -> NDArray[np.intp]:
+    """How many terms stand for what one does between numbers, (term,): contrasts, and their products."""
+    of_each = candidates.widths[terms.parents]
+    shares = np.where(terms.kind == PRODUCT, of_each.prod(1), of_each[:, 0])
+    return np.where(terms.kind == CURVES, 1, shares)
+
+
 def _regressions(
-    inputs: NDArray[np.float64], targets: NDArray[np.float64], curves: bool, products: bool
+    inputs: NDArray[np.float64],
+    targets: NDArray[np.float64],
+    curves: bool,
+    products: bool,
+    candidates: Candidates,
 ) -> list[Regression]:
     """One for each target; targets that were seen in the same steps share their columns."""
     by_rows: dict[bytes, Regression] = {}
     regressions = []
+    of_column = np.repeat(np.arange(candidates.total), candidates.widths)
     for column in targets.T:
         seen = ~np.isnan(column)
         key = seen.tobytes()
         known = by_rows.get(key)
-        terms = known.terms if known is not None else terms_of(inputs[seen], curves, products)
+        terms = known.terms if known is not None else terms_of(inputs[seen], curves, products, of_column)
         regression = Regression(terms, winsorised(column[seen][:, None])[:, 0])
         if known is not None:
             regression.share(known)

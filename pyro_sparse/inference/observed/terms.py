@@ -3,7 +3,7 @@ r"""The terms that a target may be a sum of: lines, curves and products of its c
 A candidate x (a variable at a lag, or an action) gives the line x, Legendre polynomials of degree 2 to 5 of
 its rank (shapes that a line cannot have, bounded however heavy x's tails), and its product with every other
 candidate. Columns are centred and have unit variance. A candidate is a parent where any of its terms is in
-the sum.
+the sum. A categorical action is one candidate with a line for each of its contrasts.
 """
 
 from __future__ import annotations
@@ -55,15 +55,23 @@ def winsorised(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return _standardised(cut)
 
 
-def terms_of(inputs: NDArray[np.float64], curves: bool = True, products: bool = True) -> Terms:
+def terms_of(
+    inputs: NDArray[np.float64],
+    curves: bool = True,
+    products: bool = True,
+    candidate: NDArray[np.intp] | None = None,
+) -> Terms:
     """All terms of some candidates.
 
     Parameters
     ----------
-    inputs : ndarray (step, candidate)
+    inputs : ndarray (step, column)
     curves, products : bool
         Whether there are any but lines.
+    candidate : ndarray of int (column,), optional
+        That each column belongs to; default its own.
     """
+    candidate = np.arange(inputs.shape[1]) if candidate is None else candidate
     x = winsorised(inputs)
     n, p = x.shape
     columns, kind, parents = [x], [np.full(p, LINE)], [np.repeat(np.arange(p)[:, None], 2, 1)]
@@ -80,12 +88,14 @@ def terms_of(inputs: NDArray[np.float64], curves: bool = True, products: bool = 
             parents.append(np.full((len(_DEGREES), 2), j))
     if products and p > 1:
         first, second = np.triu_indices(p, 1)
+        apart = candidate[first] != candidate[second]
+        first, second = first[apart], second[apart]
         both = x[:, first] * x[:, second]
-        varies = both.std(0) > 1e-6  # levels of one action are never there together
+        varies = both.std(0) > 1e-6
         columns.append(_standardised(both[:, varies]))
         kind.append(np.full(int(varies.sum()), PRODUCT))
         parents.append(np.stack([first, second], 1)[varies])
-    return Terms(np.concatenate(columns, 1), np.concatenate(kind), np.concatenate(parents))
+    return Terms(np.concatenate(columns, 1), np.concatenate(kind), candidate[np.concatenate(parents)])
 
 
 def _standardised(values: NDArray[np.float64]) -> NDArray[np.float64]:

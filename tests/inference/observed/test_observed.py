@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 
 import pyro_sparse as ps
+from pyro_sparse.inference.observed.posterior import Candidates, _shares
+from pyro_sparse.inference.observed.terms import LINE, PRODUCT, terms_of
 from pyro_sparse.posterior.arviz import get_group
 
 
@@ -228,3 +230,43 @@ def test_noise_that_is_not_normal_makes_no_edges(noise):
         x[t] += 0.5 * x[t - 1]
     p = ps.fit(ps.models.ObservedTransition(lags=1), x, progress=False).probability
     assert p[np.eye(6, dtype=bool)].min() > 0.9 and p[~np.eye(6, dtype=bool)].max() < 0.95
+
+
+def with_dose(seed=0, effect=0.7):
+    """The table with an action of four levels, of which the third moves b, and another that moves nothing."""
+    table = system(n=400, seed=seed)
+    rng = np.random.default_rng([seed, 1])
+    dose, idle = rng.integers(0, 4, len(table)), rng.integers(0, 5, len(table))
+    table["b"] += effect * (dose == 2)
+    return table.assign(dose=np.array(["none", "low", "high", "other"])[dose], idle=idle.astype(str))
+
+
+def test_an_action_of_several_levels_has_one_edge_whatever_they_are_called(tmp_path):
+    table = with_dose()
+    columns = {"actions": ["act", "dose", "idle"]}
+    fit = fitted(table, **columns)
+    assert fit.action_names == ["act", "dose", "idle"]
+    p = ps.edge_prob(fit.edge_posterior(), "action")
+    assert p.shape == (3, 3) and p.loc["b", "dose"] > 0.95 and p["idle"].max() < 0.5
+    renamed = table.assign(dose=table["dose"].map({"none": "z", "low": "y", "high": "x", "other": "w"}))
+    again = ps.edge_prob(fitted(renamed, **columns).edge_posterior(), "action")
+    np.testing.assert_array_equal(again.to_numpy(), p.to_numpy())
+    by_sets = ps.edge_prob(fit.edge_posterior("parent_sets", num_draws=10), "action")
+    assert by_sets.shape == (3, 3) and by_sets.loc["b", "dose"] > 0.95
+    fit.save(tmp_path / "fit.pt")
+    loaded = ps.load(tmp_path / "fit.pt")
+    np.testing.assert_array_equal(ps.edge_prob(loaded.edge_posterior(), "action").to_numpy(), p.to_numpy())
+    back = loaded.with_data(table, **{**COLUMNS, **columns})
+    np.testing.assert_array_equal(back.sequences.actions, fit.sequences.actions)
+
+
+def test_contrasts_of_an_action_are_as_probable_together_as_the_line_of_a_number():
+    rng = np.random.default_rng(0)
+    candidates = Candidates(1, 1, 2, (1, 3))
+    terms = terms_of(rng.normal(size=(50, 5)), True, True, np.array([0, 1, 2, 2, 2]))
+    assert not ((terms.kind == PRODUCT) & (terms.parents == 2).all(1)).any()
+    shares = _shares(terms, candidates)
+    assert shares[terms.kind == LINE].tolist() == [1, 1, 3, 3, 3]
+    pairs = terms.parents[terms.kind == PRODUCT].tolist()
+    assert pairs.count([0, 1]) == 1 and pairs.count([0, 2]) == pairs.count([1, 2]) == 3
+    assert shares[terms.kind == PRODUCT].tolist() == [3 if 2 in pair else 1 for pair in pairs]

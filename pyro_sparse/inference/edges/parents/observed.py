@@ -88,10 +88,12 @@ def edges_by_parent_sets(
     d = len(fit.feature_names)
     pairs = ObservedJob(fit.model, fit.sequences).forbidden_pairs
     forbidden = np.concatenate([*[pairs[:, :d]] * fit.lags, pairs[:, d:]], 1)
+    widths = [1] * (d * fit.lags) + fit.sequences.action_widths
     posterior = parent_posterior(
         steps.inputs[whole],
         steps.targets[whole],
         forbidden=forbidden,
+        groups=np.repeat(np.arange(forbidden.shape[1]), widths),
         num_draws=num_draws,
         seed=seed,
         **cast("dict[str, Any]", options),
