@@ -34,6 +34,7 @@ __all__ = [
     "OutcomeWeights",
     "centred",
     "dense_weights",
+    "dispersion",
     "left_out_ratio",
     "likelihood_step",
     "outcome_loss",
@@ -338,6 +339,52 @@ def likelihood_step(model: MultiTaskRegression, data: TaskBatch, f: Tensor) -> N
     with torch.enable_grad():
         optimiser.step(loss)
     optimiser.zero_grad()
+
+
+@torch.no_grad()
+def dispersion(model: MultiTaskRegression, batch: TaskBatch) -> tuple[float, float] | None:
+    r"""By how much outcomes vary more than their likelihood says, and how many standard errors that is.
+
+    .. math:: \hat\varphi = \frac{1}{\nu} \sum_{ti} \frac{(y_{ti} - \mu_{ti})^2}{V(\mu_{ti})}, \qquad
+              \nu = \sum_t n_t - |\hat w_t|_0 - 1
+
+    Parameters
+    ----------
+    model : MultiTaskRegression
+        With the weights of these tasks.
+    batch : TaskBatch
+
+    Returns
+    -------
+    (float, float) or None
+        None where the likelihood has no variance, as levels have none, or no rows are left for one.
+
+    References
+    ----------
+    McCullagh and Nelder (1989), Generalized Linear Models, 2nd edition, section 4.5.2.
+    """
+    likelihood = cast("Likelihood", model.likelihood).of_features(batch.index)
+    if likelihood is None:
+        return None
+    observed, weights = present(batch), model.weights[0][batch.index]
+    predictor = (model.latents(batch) @ weights.unsqueeze(-1))[..., 0]
+    predictor = predictor + model.level[batch.index].unsqueeze(-1)
+    outcome = likelihood(predictor.mT[None], NOTHING)
+    try:
+        mean, variance = outcome.mean[0].mT, outcome.variance[0].mT
+    except NotImplementedError:
+        return None
+    left = observed.sum(1) - (weights != 0).sum(1) - 1
+    used = observed & (left > 0).unsqueeze(-1) & torch.isfinite(variance) & (variance > 0)
+    ratio = ((batch.y - mean) ** 2 / variance.clamp(min=1e-12)).double()
+    ratio = torch.where(used, ratio, torch.zeros_like(ratio))
+    freedom = float(left.clamp(min=0).sum())
+    count = int(used.sum())
+    if freedom < 1 or count < 2:
+        return None
+    spread = float(ratio[used].std())
+    phi = float(ratio.sum()) / freedom
+    return phi, (phi - 1) / max(spread * count**0.5 / freedom, 1e-12)
 
 
 @torch.no_grad()

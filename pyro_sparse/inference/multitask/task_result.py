@@ -31,7 +31,8 @@ from ..training._repr import in_short
 from ..training.fit_result import FitResult
 from ..training.restarts import align_latents, in_frame, only_restart
 from .bilevel import left_out_error, samples
-from .task_notes import error_findings, latent_findings, linear_map_only, unused
+from .outcomes import dispersion
+from .task_notes import dispersion_findings, error_findings, latent_findings, linear_map_only, unused
 from .task_run import in_chunks, raw_latents, solve_tasks
 
 if TYPE_CHECKING:
@@ -208,6 +209,9 @@ class MultiTaskFit(FitResult):
         names = [f"latent {k + 1}" for k in range(permutation.shape[1])]
         sizes = samples(judged).sum(1).cpu().numpy()
         doubts = error_findings(error[best], sizes, models[best].likelihood is None)
+        if models[best].likelihood is not None:
+            some = first_rows(tasks.batch(models[best].turn.device, models[best].turn.dtype), 400)
+            doubts += dispersion_findings(dispersion(models[best], some))
         if inner == "ridge":
             doubts += linear_map_only()
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ import pyro_sparse as ps
 from pyro_sparse.data.tasks import as_tasks
 from pyro_sparse.inference.multitask.outcomes import (
     dense_weights,
+    dispersion,
     left_out_ratio,
     likelihood_step,
     outcome_loss,
@@ -327,3 +330,41 @@ def test_ridge_alone_and_a_network_run():
     assert (fit.weights != 0).all()
     model = MultiTaskRegression(G, K, encoder="mlp", hidden=8, likelihood="bernoulli")
     assert np.isfinite(ps.fit(model, x, y, restarts=1, **SHORT).predict()).all()
+
+
+def test_dispersion_is_that_of_pearson():
+    """By hand, with weights of which one is 0."""
+    model, batch, _ = prepared("poisson")
+    with torch.no_grad():
+        model.weights.copy_(0.3 * torch.ones_like(model.weights))
+        model.weights[0, :, 1] = 0.0
+        model.level.fill_(0.2)
+    found = dispersion(model, batch)
+    f = model.latents(batch).detach().numpy()[..., 0] * 0.3 + 0.2
+    ratio = (batch.y.numpy() - np.exp(f)) ** 2 / np.exp(f)
+    freedom = ratio.size - 2 * len(ratio)
+    assert found[0] == pytest.approx(ratio.sum() / freedom, rel=1e-5)
+    assert found[1] == pytest.approx(
+        (found[0] - 1) / (ratio.std(ddof=1) * np.sqrt(ratio.size) / freedom), rel=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "likelihood", "doubted"),
+    [
+        ("negative_binomial", "poisson", True),
+        ("negative_binomial", "negative_binomial", False),
+        ("poisson", "poisson", False),
+    ],
+)
+def test_counts_that_vary_more_than_their_likelihood_says_are_in_doubt(outcomes, likelihood, doubted):
+    x, y, *_ = problem(outcomes, seed=1000)
+    model = MultiTaskRegression(G, K, likelihood=likelihood)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        fit = ps.fit(model, list(x), list(y), restarts=1, **SHORT)
+    said = [f for f in fit.findings if f.kind == "outcomes"]
+    assert bool(said) == doubted
+    if doubted:
+        assert said[0].is_doubt and 'likelihood="negative_binomial"' in said[0].remedy
+        assert (ps.summary(fit.edge_posterior(num_draws=2))["verdict"] == "open").all()
