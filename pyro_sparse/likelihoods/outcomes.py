@@ -47,19 +47,19 @@ def outcome_likelihood(likelihood: LikelihoodLike) -> Likelihood:
         return Columns(likelihood)  # which refuses what is no mapping, and likelihoods of whole rows
     if isinstance(likelihood, str) and issubclass(FAMILIES.get(likelihood, Likelihood), Poisson):
         likelihood = FAMILIES[likelihood](size_factors=False)  # type: ignore[call-arg]
-    found = family(likelihood)
-    if not keeps(found, "cells", "normal noise") and keeps(found, "row totals"):
+    outcome = family(likelihood)
+    if not keeps(outcome, "cells", "normal noise") and keeps(outcome, "row totals"):
         raise ValueError(
-            f'likelihood: "{found.name}" is of rows of shares, and a task has one outcome a sample; one of '
+            f'likelihood: "{outcome.name}" is of rows of shares, and a task has one outcome a sample; one of '
             'several answers is a task of 0 and 1 for each answer, likelihood="bernoulli"; answers in an '
             'order are "ordinal"'
         )
-    if getattr(found, "size_factors", False) is True:
+    if getattr(outcome, "size_factors", False) is True:
         raise ValueError(
-            f"likelihood: {type(found).__name__}(size_factors=True) takes totals of rows for depth, and "
-            f"samples of tasks have none; want {type(found).__name__}(size_factors=False)"
+            f"likelihood: {type(outcome).__name__}(size_factors=True) takes totals of rows for depth, and "
+            f"samples of tasks have none; want {type(outcome).__name__}(size_factors=False)"
         )
-    return found
+    return outcome
 
 
 def of_tasks(likelihood: Likelihood, names: Sequence[str], outcomes: np.ndarray) -> Likelihood:

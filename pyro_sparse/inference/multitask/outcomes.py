@@ -97,22 +97,22 @@ class _Outcomes:
         if self.closed:
             terms = self.likelihood.cell_terms(f[None], self.y[None], self.dispersion, NOTHING, order)
         if terms is None:
-            found = self._by_autograd(f, order)
+            values = self._by_autograd(f, order)
         else:
-            found = [term[0].detach() for term in terms]
+            values = [term[0].detach() for term in terms]
         if order == 2:
-            found[2] = torch.maximum(found[2].clamp(min=1e-3), _FLAT * found[1].abs())
-        return [torch.where(self.observed, term, torch.zeros_like(term)) for term in found]
+            values[2] = torch.maximum(values[2].clamp(min=1e-3), _FLAT * values[1].abs())
+        return [torch.where(self.observed, term, torch.zeros_like(term)) for term in values]
 
     def _by_autograd(self, f: Tensor, order: int) -> list[Tensor]:
         at = f.detach().requires_grad_(order > 0)
         with torch.set_grad_enabled(order > 0):
             value = self.likelihood(at.mT[None], NOTHING).log_prob(self.y.mT)[0].mT
-            found = [value]
+            values = [value]
             for n in range(order):
                 (value,) = torch.autograd.grad(value.sum(), at, create_graph=n + 1 < order)
-                found.append(-value if n else value)
-        return [term.detach() for term in found]
+                values.append(-value if n else value)
+        return [term.detach() for term in values]
 
 
 class _Problem:
@@ -301,8 +301,8 @@ def outcome_loss(model: MultiTaskRegression, batch: TaskBatch, f: Tensor, ridge:
     fit = torch.where(observed, log_probs, torch.zeros_like(log_probs)).sum(1) / n
     likelihood = cast("Likelihood", model.likelihood)
     priors = likelihood.priors()
-    own = [priors[name].log_prob(value).sum() for name, value in likelihood.values().items()]
-    about = sum(own) / (model.n_tasks * n.to(f).mean()) if own else 0.0
+    log_priors = [priors[name].log_prob(value).sum() for name, value in likelihood.values().items()]
+    about = sum(log_priors) / (model.n_tasks * n.to(f).mean()) if log_priors else 0.0
     return -(fit.mean() + about)
 
 
@@ -331,8 +331,8 @@ def likelihood_step(model: MultiTaskRegression, data: TaskBatch, f: Tensor) -> N
         log_probs = model.outcome(predictor, data).log_prob(data.y)
         total = torch.where(observed, log_probs, torch.zeros_like(log_probs)).sum()
         priors = likelihood.priors()
-        own = [priors[name].log_prob(value).sum() for name, value in likelihood.values().items()]
-        value = -(total + sum(own))
+        log_priors = [priors[name].log_prob(value).sum() for name, value in likelihood.values().items()]
+        value = -(total + sum(log_priors))
         value.backward()
         return value
 

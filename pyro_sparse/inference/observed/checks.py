@@ -32,13 +32,13 @@ def missing_lags(
     sources : list of str
         Of all candidates at any lag, and of the actions.
     """
-    found = np.argwhere(further >= _SURE)
-    if not len(found):
+    edges = np.argwhere(further >= _SURE)
+    if not len(edges):
         return []
-    found = found[np.argsort(-further[tuple(found.T)], kind="stable")]
-    shown = [f"{names[j]} -> {names[i]} (P = {further[i, j]:.2f})" for i, j in found[:_NAMED]]
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    targets = sorted({names[i] for i, _ in found}, key=names.index)
+    edges = edges[np.argsort(-further[tuple(edges.T)], kind="stable")]
+    shown = [f"{names[j]} -> {names[i]} (P = {further[i, j]:.2f})" for i, j in edges[:_NAMED]]
+    more = f" and {len(edges) - _NAMED} more" if len(edges) > _NAMED else ""
+    targets = sorted({names[i] for i, _ in edges}, key=names.index)
     return [
         Finding(
             "lags",

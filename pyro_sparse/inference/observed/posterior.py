@@ -243,9 +243,9 @@ def _classes(terms: Terms, target: int, candidates: Candidates) -> NDArray[np.in
     """Class of every term of a target."""
     past = candidates.n_variables * candidates.lags
     candidate = terms.parents[:, 0]
-    own = (candidate < past) & (candidate % candidates.n_variables == target)
-    classes = np.where(own, _OWN_LINE, np.where(candidate < past, _LINE, _ACTION_LINE))
-    classes = np.where(terms.kind == CURVES, np.where(own, _OWN_CURVE, _CURVE), classes)
+    own_past = (candidate < past) & (candidate % candidates.n_variables == target)
+    classes = np.where(own_past, _OWN_LINE, np.where(candidate < past, _LINE, _ACTION_LINE))
+    classes = np.where(terms.kind == CURVES, np.where(own_past, _OWN_CURVE, _CURVE), classes)
     return np.where(terms.kind == PRODUCT, _PRODUCT, classes)
 
 

@@ -125,11 +125,11 @@ def _to_arviz(
     graphs = {"time": (past, (*(("lag",) if lags > 1 else ()), "target", "source"))}
     if fit.action_names:
         graphs["action"] = (lambda array: array[..., lags * d :], ("target", "action"))
-    for name, (part, dims) in graphs.items():
-        posterior[f"edge_{name}"] = (("chain", "draw", *dims), part(draws))
-        own = {size: part(values) for size, values in sizes.items()}
-        chains = part(by_chain)
-        numbers |= edge_numbers(dims, chains.mean(0), chains, own, graph=f"_{name}")
+    for name, (of_graph, dims) in graphs.items():
+        posterior[f"edge_{name}"] = (("chain", "draw", *dims), of_graph(draws))
+        graph_sizes = {size: of_graph(values) for size, values in sizes.items()}
+        chains = of_graph(by_chain)
+        numbers |= edge_numbers(dims, chains.mean(0), chains, graph_sizes, graph=f"_{name}")
     if lags > 1:
         numbers["probability_any_lag"] = (("target", "source"), past(draws).max(2).mean((0, 1)))
     coords: dict[str, Any] = {

@@ -111,19 +111,19 @@ def outcome_edges(
     if x.ndim != 3:
         raise ValueError(f"features: want shape (task, sample, feature), got {x.shape}")
     if is_set_up:
-        found = copy.deepcopy(cast("Likelihood", likelihood)).double()
+        ready = copy.deepcopy(cast("Likelihood", likelihood)).double()
     else:
-        found, y = _ready(likelihood, y, observed)
-    if why := lacks_of_outcomes(found):
+        ready, y = _ready(likelihood, y, observed)
+    if why := lacks_of_outcomes(ready):
         raise ValueError(f"likelihood: {why[0]}; give another, or ask for scores")
     rows = rows_of(x, y, prior, observed)
     rows = rows._replace(noise=np.ones(len(y)))  # sites of outcomes take its place
-    problem = OutcomeProblem(rows, prior, _design(x, observed, rows, prior), Outcomes.of(found, y, observed))
-    if next(found.parameters(), None) is not None:
-        problem = _with_parameters_learned(problem, found, damping)
+    problem = OutcomeProblem(rows, prior, _design(x, observed, rows, prior), Outcomes.of(ready, y, observed))
+    if next(ready.parameters(), None) is not None:
+        problem = _with_parameters_learned(problem, ready, damping)
     settings: _Settings = {"max_sweeps": max_sweeps, "damping": damping, "tol": tol}
     posterior = row_posterior(problem, rows, correct=correct, **settings)
-    if average and (coordinates := Coordinates(found, len(y))).count:
+    if average and (coordinates := Coordinates(ready, len(y))).count:
         posterior = _over_parameters(problem, rows, coordinates, posterior, settings)
     return posterior._replace(noise_variance=np.full(len(y), np.nan))
 
@@ -156,15 +156,15 @@ def _over_parameters(
         base = there.cells.log_base(there.noise)[0].detach().numpy()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of the sweeps, which the mode has given
-            found = row_posterior(problem._replace(outcomes=there), rows, correct=False, **settings)
-        return found, cast("Array", found.log_evidence) + base + prior
+            posterior = row_posterior(problem._replace(outcomes=there), rows, correct=False, **settings)
+        return posterior, cast("Array", posterior.log_evidence) + base + prior
 
     centre, sd = located(lambda shift: given(shift)[1], coordinates.count, n_tasks)
     nodes, log_mass = node_rule(coordinates.count)
     posteriors, log_weight = [], []
     for node, log_share in zip(nodes, log_mass, strict=True):
-        found, log_density = given(centre + sd * node[:, None])
-        posteriors.append(found)
+        posterior, log_density = given(centre + sd * node[:, None])
+        posteriors.append(posterior)
         # Over the density of the normal that the rule is of.
         log_weight.append(log_share + log_density + 0.5 * (node**2).sum() + np.log(sd).sum(0))
     constant = 0.5 * coordinates.count * np.log(2 * np.pi)
@@ -200,11 +200,11 @@ def lacks_of_outcomes(likelihood: Likelihood) -> list[str]:
 def _ready(likelihood: LikelihoodLike, y: Array, observed: NDArray[np.bool_]) -> tuple[Likelihood, Array]:
     """A likelihood with a column for each task, in double precision, and outcomes in its units."""
     cells = np.where(observed, y, np.nan).T
-    found = of_tasks(outcome_likelihood(likelihood), [f"{t}" for t in range(len(y))], cells)
-    centre, scale = found.units(cells, True)
+    ready = of_tasks(outcome_likelihood(likelihood), [f"{t}" for t in range(len(y))], cells)
+    centre, scale = ready.units(cells, True)
     with undisturbed():
-        set_up_for(found, cells)
-    return found.double(), np.where(observed, ((cells - centre) / scale).T, 0.0)
+        set_up_for(ready, cells)
+    return ready.double(), np.where(observed, ((cells - centre) / scale).T, 0.0)
 
 
 def _design(x: Array, observed: NDArray[np.bool_], rows: Rows, prior: RowPrior) -> Array:
