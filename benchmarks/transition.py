@@ -177,7 +177,7 @@ def missed(dataset: str, row: Row) -> bool:
 
 
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:
-    if options.off_model:
+    if any("family" in row for row in rows):
         return {"off_model": off_model.figures(rows)}
     figures: Row = {}
     others = [row for row in rows if "method" in row]

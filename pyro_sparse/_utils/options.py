@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable
 
 __all__ = ["check_options", "options_of"]
 
-_FROM_THE_FIT = {"fit", "num_draws", "seed", "inputs", "features", "targets", "mask", "required", "forbidden"}
+_FROM_THE_FIT = {
+    "fit", "num_draws", "seed", "inputs", "features", "targets", "mask", "required", "forbidden", "groups",
+    "odds", "likelihood", "is_set_up",
+}  # fmt: skip
 
 
 def options_of(function: Callable[..., object]) -> set[str]:

@@ -185,7 +185,7 @@ class Sequences:
                 f"time stamps are up to {self.jitter:.0%} of a step ({self.step}) off whole steps, and are "
                 "taken for whole ones"
             )
-            notes.append(Finding("time", uneven, "resample to a regular grid", source="data"))
+            notes.append(Finding("stamps", uneven, "resample to a regular grid", source="data"))
         if self.gap is None:
             return [*notes, *self.checks]
         message = (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from argparse import Namespace
 
+import numpy as np
 import pytest
 
+from benchmarks import _transition_off_model as off_model
 from benchmarks import transition
 
 
@@ -30,13 +32,25 @@ def row(dataset="TimeDiag", seed=0, **figures):
 
 def test_tasks_go_seed_by_seed_through_all_sets():
     options = Namespace(
-        dataset=None, quick=False, seeds=2, published_decoder=False, first_seed=0, baselines=False
+        dataset=None,
+        quick=False,
+        seeds=2,
+        published_decoder=False,
+        first_seed=0,
+        baselines=False,
+        off_model=False,
     )
     jobs = transition.tasks(options)
     assert len(jobs) == 2 * len(transition.SETS)
     assert [job["seed"] for job in jobs[: len(transition.SETS)]] == [0] * len(transition.SETS)
     options = Namespace(
-        dataset=["TimeDiag"], quick=True, seeds=1, published_decoder=True, first_seed=1000, baselines=False
+        dataset=["TimeDiag"],
+        quick=True,
+        seeds=1,
+        published_decoder=True,
+        first_seed=1000,
+        baselines=False,
+        off_model=False,
     )
     assert transition.tasks(options) == [
         {"dataset": "TimeDiag", "seed": 1000, "quick": True, "decoder_seed": 0}
@@ -70,7 +84,13 @@ def test_silent_misses_are_counted_apart():
 
 def test_baselines_run_on_the_block_sets_and_stand_apart():
     options = Namespace(
-        dataset=["TimeDiag"], quick=False, seeds=1, published_decoder=False, first_seed=0, baselines=True
+        dataset=["TimeDiag"],
+        quick=False,
+        seeds=1,
+        published_decoder=False,
+        first_seed=0,
+        baselines=True,
+        off_model=False,
     )
     jobs = transition.tasks(options)
     assert jobs[0] == {"dataset": "TimeDiag", "seed": 0, "quick": False}
@@ -99,3 +119,28 @@ def test_the_quick_run_finds_its_graphs():
     found = transition.run("TimeDiag", 1000, quick=True)
     assert found["mcc"] > 0.9
     assert found["edges"] == found["true_edges"] == 5
+
+
+@pytest.mark.parametrize("family", off_model.FAMILIES)
+def test_off_model_sequences_have_the_graph_that_they_say(family):
+    x, z, graph = off_model.simulated(family, seed=1000, n=60)
+    assert x.shape == (60, 10, 10) and z.shape == (60, 10, 4) and graph.sum() == 9
+    assert graph.diagonal().all() and np.isfinite(x).all() and np.abs(z).max() < 12
+    np.testing.assert_array_equal(x, off_model.simulated(family, seed=1000, n=60)[0])
+
+
+def test_off_model_figures_count_misses_and_flags():
+    counts = dict.fromkeys(off_model.COUNTS, 1.0)
+    rows = [
+        {"mcc": mcc, "flagged": flagged, **counts}
+        for mcc, flagged in ((0.99, False), (0.99, True), (0.8, True), (0.7, False))
+    ]
+    figures = off_model.figures(rows)
+    assert (figures["n"], figures["good"], figures["missed"], figures["missed_flagged"]) == (4, 2, 2, 1)
+    assert figures["good_flagged"] == 1 and figures["present"] == 4
+    options = Namespace(off_model=True, quick=True, seeds=1, first_seed=0, dataset=None, baselines=False)
+    options.published_decoder = False
+    jobs = transition.tasks(options)
+    assert [job["family"] for job in jobs] == list(off_model.FAMILIES)[:2]
+    shown = transition.collect([{**row, "family": "gated"} for row in rows], options)
+    assert shown == {"off_model": figures}

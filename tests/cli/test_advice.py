@@ -131,7 +131,7 @@ NOT_HERE = re.compile(
     r"rows|mcmc/.*(?:decoder_prior|calibrate|log_likelihood|components|distribution\(|warm_up|want a "
     r"positive number|tolerance|ends them sooner|"
     r"program|own densit|`priors`|write that density|pass X=|stopped after)|"
-    r"likelihoods/(?:censored|base|student|shared|adjusted)|likelihoods/.*(?:labels|pairs|lowest|CensoredNormal|Ordinal\(|"
+    r"likelihoods/(?:censored|base|student|shared|adjusted|outcomes)|likelihoods/.*(?:labels|pairs|lowest|CensoredNormal|Ordinal\(|"
     r"positions|want(?:s|ed) (?:True|a mapping|two positive)|subclass|instance|class |forward|init|levels: )|"
     r"inference/fit\.py: .*(?:schedule|unknown setting|Pyro "
     r"program|dtype|checkpoint_every|n_factors_init|fit_restart|"

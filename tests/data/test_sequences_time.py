@@ -120,7 +120,7 @@ def test_stamps_of_an_inexact_clock_are_taken_for_whole_steps_of_a_given_step():
     assert got.linked[0].tolist() == [t != 12 for t in range(len(steps))]
     off = np.abs(np.diff(seconds) / 600 - np.diff(steps)).max()
     assert got.jitter == pytest.approx(off, abs=1e-6) and 0 < off < 0.2
-    (note, *_) = [finding for finding in got.findings if finding.kind == "time"]
+    (note, *_) = [finding for finding in got.findings if finding.kind == "stamps"]
     assert f"up to {off:.0%} of a step" in note.message and not note.is_doubt
     with pytest.raises(ValueError, match="wanted whole steps"):
         timed(times, time_step="6min")

@@ -91,7 +91,7 @@ def within_step(
     more = f" and {len(large) - _NAMED} more pairs" if len(large) > _NAMED else ""
     return [
         Finding(
-            "within a step",
+            "noise",
             f"what the past leaves of {', '.join(shown)}{more} is correlated within a step: effects faster "
             "than a step, or a cause that was not measured, which edges between steps do not show",
             "measure at shorter steps, or add what drives both",
@@ -114,7 +114,7 @@ def missing_cells(n_missing: int, n_cells: int, n_filled: int, n_steps: int, dra
         Imputations.
     """
     return Finding(
-        "missing cells",
+        "missing",
         f"{n_missing} of {n_cells} cells are missing: as targets they are left out, and as inputs, in "
         f"{n_filled} of {n_steps} steps, they were drawn {draws} times by regressions on their frame and its "
         "neighbours, as if they were missing at random",

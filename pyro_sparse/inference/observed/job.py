@@ -159,7 +159,7 @@ class ObservedJob:
         if steps[0].n_blank:
             findings.append(
                 Finding(
-                    "blank frames",
+                    "gaps",
                     f"{steps[0].n_blank} of {steps[0].n_blank + len(steps[0].targets)} steps are left out, "
                     "since nothing was seen of a frame that they need",
                     source="data",

@@ -96,10 +96,10 @@ def test_effects_within_a_step_are_noticed():
     table = system()
     table["b"] += 0.8 * table["a"]
     fit = fitted(table, ps.models.ObservedTransition(lags=1))
-    (note,) = [finding for finding in fit.findings if finding.kind == "within a step"]
+    (note,) = [finding for finding in fit.findings if finding.kind == "noise"]
     assert set(note.columns) == {"a", "b"} and not note.is_doubt
     assert fit.noise_correlation[0, 1] > 0.3 and np.allclose(np.diag(fit.noise_correlation), 1)
-    assert not [f for f in fitted(system()).findings if f.kind == "within a step"]
+    assert not [f for f in fitted(system()).findings if f.kind == "noise"]
 
 
 def test_missing_cells_are_drawn_as_inputs_and_left_out_as_targets():
@@ -110,9 +110,9 @@ def test_missing_cells_are_drawn_as_inputs_and_left_out_as_targets():
     table.loc[50, ["a", "b", "c"]] = np.nan  # a whole frame
     fit = fitted(table, ps.models.ObservedTransition(lags=1))
     kinds = {finding.kind: finding.message for finding in fit.findings}
-    assert f"{int(table[['a', 'b', 'c']].isna().sum().sum())} of 1200 cells" in kinds["missing cells"]
+    assert f"{int(table[['a', 'b', 'c']].isna().sum().sum())} of 1200 cells" in kinds["missing"]
     blank = table[["a", "b", "c"]].isna().all(axis=1).to_numpy()
-    assert f"{(blank[1:] | blank[:-1]).sum()} of 399 steps" in kinds["blank frames"]
+    assert f"{(blank[1:] | blank[:-1]).sum()} of 399 steps" in kinds["gaps"]
     p = ps.edge_prob(fit.edge_posterior(), "time")
     assert p.loc["b", "a"] > 0.95 and p.loc["c", "c"] > 0.95 and p.loc["a", "b"] < 0.5
 
