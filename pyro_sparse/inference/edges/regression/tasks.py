@@ -161,8 +161,8 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
         The model's regressions, or its prior, are not those of sparse linear rows.
     """
     solvers = [_SOLVERS[method], outcome_edges] if method == "ep" else [_SOLVERS[method]]
-    fields = {*RowPrior.__dataclass_fields__}
-    check_options(method, options, set().union(fields, *map(options_of, solvers)) - {"prior"})
+    of_prior: set[str] = {*RowPrior.__dataclass_fields__}
+    check_options(method, options, of_prior.union(*map(options_of, solvers)) - {"prior"})
     likelihood = fit.model.likelihood
     if likelihood is not None and method != "ep":
         raise ValueError(
@@ -170,7 +170,7 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
             'or "score"'
         )
     solve = _SOLVERS[method] if likelihood is None else outcome_edges
-    check_options(method, options, (options_of(solve) | fields) - {"prior"})
+    check_options(method, options, (options_of(solve) | of_prior) - {"prior"})
     if why := _lacks(fit, options):
         raise ValueError(
             f"model: {why[0]}, so that its numbers would be probabilities of another model; ask for "
