@@ -31,6 +31,7 @@ def test_every_plot_is_in_the_gallery():
 @pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_a_script_draws_its_pictures_and_cuts_off_no_text(script):
+    plt.close("all")  # of tests before in this process
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what speaks against a fit is a warning
         runpy.run_path(str(script))

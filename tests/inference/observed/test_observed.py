@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -62,7 +63,9 @@ def test_edge_posterior_has_the_groups_of_a_transition(fit):
     assert fit.edge_posterior() is idata
     assert "decided" in idata.attrs["verdict"]
     assert ps.edge_prob(idata, "action").loc["c", "act"] > 0.95
-    assert ps.plots.plot_transition(idata).get_title("left") == "What drives which variable"
+    ax = ps.plots.plot_transition(idata)
+    assert ax.get_title("left") == "What drives which variable"
+    plt.close(ax.figure)
     assert {"a, lag 2", "b"} <= set(ps.to_networkx(idata).nodes)
 
 
