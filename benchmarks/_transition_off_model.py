@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ._faults_sequences import judged
 
-__all__ = ["FAMILIES", "figures", "run", "simulated"]
+__all__ = ["FAMILIES", "figures", "mechanisms", "run", "simulated"]
 
 Array = NDArray[np.float64]
 GOOD = 0.95  # least MCC of a fit that found the latents
@@ -70,6 +70,31 @@ FAMILIES: dict[str, Callable[[np.random.Generator, int], Mechanism]] = {
 }
 
 
+def mechanisms(family: str, rng: np.random.Generator) -> tuple[NDArray[np.int_], Mechanism]:
+    """Graph (target, source), and the mean (row, latent) of the latents after those of a row.
+
+    Parameters
+    ----------
+    family : str
+        A key of `FAMILIES`.
+    rng : numpy.random.Generator
+    """
+    d = _LATENTS
+    graph = np.eye(d, dtype=int)
+    others = np.argwhere(~np.eye(d, dtype=bool))
+    for i, j in rng.permutation(others)[: d + 1]:
+        graph[i, j] = 1
+    weight = rng.choice([-1, 1], (d, d)) * rng.uniform(0.6, 1.2, (d, d))
+    parents = [np.r_[i, np.flatnonzero(graph[i] * (np.arange(d) != i))] for i in range(d)]
+    of_latent = [FAMILIES[family](rng, len(sources)) for sources in parents]
+
+    def mean(z: Array) -> Array:
+        each = zip(of_latent, parents, weight, strict=True)
+        return np.stack([m(z[:, sources] * w[sources]) for m, sources, w in each], 1)
+
+    return graph, mean
+
+
 def simulated(family: str, seed: int, n: int = _SEQUENCES) -> tuple[Array, Array, NDArray[np.int_]]:
     """Frames (sequence, time, feature), latents (sequence, time, latent), graph (target, source).
 
@@ -81,17 +106,10 @@ def simulated(family: str, seed: int, n: int = _SEQUENCES) -> tuple[Array, Array
     """
     rng = np.random.default_rng([seed, list(FAMILIES).index(family), 54])
     d = _LATENTS
-    graph = np.eye(d, dtype=int)
-    others = np.argwhere(~np.eye(d, dtype=bool))
-    for i, j in rng.permutation(others)[: d + 1]:
-        graph[i, j] = 1
-    weight = rng.choice([-1, 1], (d, d)) * rng.uniform(0.6, 1.2, (d, d))
-    parents = [np.r_[i, np.flatnonzero(graph[i] * (np.arange(d) != i))] for i in range(d)]
-    mean = [FAMILIES[family](rng, len(own)) for own in parents]
+    graph, mean = mechanisms(family, rng)
     z, path = rng.normal(size=(n, d)), []
     for t in range(20 + _FRAMES):
-        f = [m(z[:, own] * weight[i, own]) for i, (m, own) in enumerate(zip(mean, parents, strict=True))]
-        z = np.stack(f, 1) + _NOISE * rng.normal(size=z.shape)
+        z = mean(z) + _NOISE * rng.normal(size=z.shape)
         if t >= 20:
             path.append(z)
     z = np.stack(path, 1)

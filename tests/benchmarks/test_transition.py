@@ -122,7 +122,21 @@ def test_the_quick_run_finds_its_graphs():
 
 
 @pytest.mark.parametrize("family", off_model.FAMILIES)
-def test_off_model_sequences_have_the_graph_that_they_say(family):
+def test_off_model_latents_move_with_their_parents_and_no_others(family):
+    rng = np.random.default_rng(0)
+    graph, mean = off_model.mechanisms(family, rng)
+    z = rng.normal(size=(500, 4))
+    for source in range(4):
+        moved = z.copy()
+        moved[:, source] += rng.normal(size=500)
+        change = np.abs(mean(moved) - mean(z)).max(0)
+        assert ((change > 1e-3) == (graph[:, source] == 1)).all() and (
+            change[graph[:, source] == 0] == 0
+        ).all()
+
+
+@pytest.mark.parametrize("family", off_model.FAMILIES)
+def test_off_model_sequences_come_to_rest(family):
     x, z, graph = off_model.simulated(family, seed=1000, n=60)
     assert x.shape == (60, 10, 10) and z.shape == (60, 10, 4) and graph.sum() == 9
     assert graph.diagonal().all() and np.isfinite(x).all() and np.abs(z).max() < 12

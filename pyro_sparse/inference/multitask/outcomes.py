@@ -357,7 +357,7 @@ def dispersion(model: MultiTaskRegression, batch: TaskBatch) -> tuple[float, flo
     Returns
     -------
     (float, float) or None
-        None where the likelihood has no variance, as levels have none, or no rows are left for one.
+        None where the likelihood has no variance, or no rows are left for one.
 
     References
     ----------

@@ -53,6 +53,32 @@ def missing_lags(
     ]
 
 
+def cut_off(far: NDArray[np.intp], names: list[str]) -> list[Finding]:
+    """What is said of cells far out, which enter at four robust standard deviations.
+
+    Parameters
+    ----------
+    far : ndarray of int (variable,)
+        `terms.far_cells`.
+    names : list of str
+        Of the variables.
+    """
+    columns = tuple(names[j] for j in np.flatnonzero(far))
+    if not columns:
+        return []
+    return [
+        Finding(
+            "cells",
+            f"{int(far.sum())} cells of {', '.join(columns[:_NAMED])} lie more than eight robust standard "
+            "deviations from the middle, and enter as if they were at four",
+            "correct them, or leave them empty; of a skewed variable take the logarithm",
+            source="data",
+            columns=columns,
+            size=float(far.sum()),
+        )
+    ]
+
+
 def noise_correlation(residual: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     """Correlations of what the past leaves of the variables within a step, and how many steps each is of.
 

@@ -18,11 +18,12 @@ from ...findings.finding import Finding
 from ...models.observed_transition import ObservedTransition
 from ..training import checkpoint as files
 from ..training.ranks import ALONE
-from .checks import missing_cells, missing_lags, noise_correlation, within_step
+from .checks import cut_off, missing_cells, missing_lags, noise_correlation, within_step
 from .observed_result import ObservedFit
 from .posterior import Candidates, TermPosterior, term_posterior
 from .schedule import ObservedSchedule
 from .steps import LEAST_STEPS, Steps, imputed, observed_values, steps_of
+from .terms import far_cells
 
 if TYPE_CHECKING:
     from ..training.loop import Run
@@ -165,6 +166,7 @@ class ObservedJob:
                     source="data",
                 )
             )
+        findings += cut_off(far_cells(steps[0].targets), names)
         residual = np.mean([p.residual for p in posteriors], axis=0)  # NaN in the same cells
         correlation, counts = noise_correlation(residual)
         findings += within_step(correlation, counts, names)

@@ -15,12 +15,13 @@ from numpy.polynomial import legendre
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-__all__ = ["CURVES", "LINE", "PRODUCT", "Terms", "winsorised", "terms_of"]
+__all__ = ["CURVES", "LINE", "PRODUCT", "Terms", "far_cells", "terms_of", "winsorised"]
 
 LINE, CURVES, PRODUCT = 0, 1, 2
 _DEGREES = (2, 3, 4, 5)
 _LEAST_VALUES = 8  # different values of a column of which a curve is more than a line
 _MOST_SDS = 4.0  # robust standard deviations at which values are cut off: one outlier is no line
+_FAR_SDS = 2 * _MOST_SDS  # from which a reader is told; heavy tails have some beyond the cut
 
 
 class Terms(NamedTuple):
@@ -48,11 +49,29 @@ def winsorised(values: NDArray[np.float64]) -> NDArray[np.float64]:
     ----------
     values : ndarray (step, column)
     """
-    middle = np.median(values, axis=0)
-    spread = 1.4826 * np.median(np.abs(values - middle), axis=0)
-    spread = np.where(spread > 0, spread, np.inf)  # more than half the values are one: a rare action
+    middle, spread = _middle(values)
     cut = np.clip(values, middle - _MOST_SDS * spread, middle + _MOST_SDS * spread)
     return _standardised(cut)
+
+
+def far_cells(values: NDArray[np.float64]) -> NDArray[np.intp]:
+    """How many cells of each column are so far out that cutting them off changes what they say, (column,).
+
+    Parameters
+    ----------
+    values : ndarray (step, column)
+        NaN where not seen.
+    """
+    middle, spread = _middle(values)
+    far: NDArray[np.intp] = (np.abs(values - middle) > _FAR_SDS * spread).sum(0)
+    return far
+
+
+def _middle(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Median and robust standard deviation of each column, infinite where more than half is one value."""
+    middle = np.nanmedian(values, axis=0)
+    spread = 1.4826 * np.nanmedian(np.abs(values - middle), axis=0)
+    return middle, np.where(spread > 0, spread, np.inf)
 
 
 def terms_of(

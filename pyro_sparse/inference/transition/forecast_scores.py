@@ -77,7 +77,7 @@ def forecast_scores(
 
 
 def _scored(
-    model: LatentTransition, sequences: Sequences, origin: np.ndarray, changes: list[np.ndarray],
+    model: LatentTransition, sequences: Sequences, origin: np.ndarray, changes: list[np.ndarray | None],
     steps: int, interval: float, num_draws: int, rng: np.random.Generator,
 ) -> pd.DataFrame:  # fmt: skip
     """One row for each observed cell after an origin (sequence,), in the fit's units."""
@@ -94,7 +94,11 @@ def _scored(
         seen = seen & sequences.mask[chain, at]
     low, high = np.quantile(draws, [(1 - interval) / 2, (1 + interval) / 2], axis=0)
     last = _last_seen(sequences, origin)
-    drawn = [change[rng.integers(len(change), size=(num_draws, len(origin)))] for change in changes]
+    unknown = np.full((num_draws, *last.shape), np.nan)
+    drawn = [
+        unknown if change is None else change[rng.integers(len(change), size=(num_draws, len(origin)))]
+        for change in changes
+    ]
     persistence = last[:, None] + np.stack(drawn, 2)
     _, step, feature = np.nonzero(seen)
     return pd.DataFrame(
@@ -137,16 +141,16 @@ def _last_seen(sequences: Sequences, origin: np.ndarray) -> np.ndarray:
     return last
 
 
-def _changes(sequences: Sequences, steps: int) -> list[np.ndarray]:
-    """Changes over 1, 2, … steps (change, feature); of cells not seen, 0 as the mean of changes is."""
-    changes: list[np.ndarray] = []
+def _changes(sequences: Sequences, steps: int) -> list[np.ndarray | None]:
+    """Changes of whole frames over 1, 2, … linked steps, (change, feature); None where there are none."""
+    changes: list[np.ndarray | None] = []
     for h in range(1, steps + 1):
-        if h >= sequences.x.shape[1]:
-            changes.append(changes[-1])
-            continue
         change = sequences.x[:, h:] - sequences.x[:, :-h]
+        usable = np.ones(change.shape[:2], dtype=bool)
         if sequences.mask is not None:
-            whole = (sequences.mask[:, h:] & sequences.mask[:, :-h]).all(-1)
-            change = change[whole] if whole.any() else change[:, :1]
-        changes.append(change.reshape(-1, change.shape[-1]))
+            usable &= (sequences.mask[:, h:] & sequences.mask[:, :-h]).all(-1)
+        if sequences.linked is not None:
+            for later in range(1, h + 1):
+                usable &= sequences.linked[:, later : sequences.x.shape[1] - h + later]
+        changes.append(change[usable] if usable.any() else None)
     return changes

@@ -38,8 +38,8 @@ from .transition_schedule import TransitionSchedule
 
 __all__ = ["TransitionGroup", "TransitionJob"]
 
-_LEAST_PIECES = 20  # of which a tenth, kept aside, is two: `_split` wants as many
-_LEAST_ASIDE, _FEW = 2, 8  # sequences or pieces kept aside, and of how many as many are
+_LEAST_PIECES = 20  # of which a tenth, held out, is two: `_split` wants as many
+_LEAST_ASIDE, _FEW = 2, 8  # least sequences or pieces held out, wherever there are so many
 _LEAST_STEPS = 100  # of a dense fit that is worth looking at
 _BRIEF: AxisSearch = {"n_starts": 8, "steps": 50, "max_hops": 1}  # a search that Ctrl-C cut short
 _LEAST_ROWS = 20  # steps of the sequences: edge probabilities want as many

@@ -514,12 +514,12 @@ def _seats(model: LatentTransition, strength: np.ndarray) -> np.ndarray:
         return np.arange(d)
     n = d + (model.n_actions if action.any() else 0)
     wishes, shares = np.zeros((n, n)), np.zeros((n, n))
-    for columns, wanted, found in (
+    for columns, wanted, strengths in (
         (slice(0, min(d, past)), time, strength[:, : min(d, past)]),
         (slice(d, n), action, strength[:, past:]),
     ):
-        if found.size and columns.start < n:
-            wishes[:d, columns], shares[:d, columns] = wanted, found**2 / (found**2).max()
+        if strengths.size and columns.start < n:
+            wishes[:d, columns], shares[:d, columns] = wanted, strengths**2 / (strengths**2).max()
     rng = np.random.default_rng(0)
     fixed = np.arange(d, n)
     options = {"maximize": True, "rng": rng, "partial_match": np.stack([fixed, fixed], 1)}  # may be empty

@@ -377,8 +377,9 @@ class TransitionFit(FitResult):
         DataFrame
             One row for each `step` and `feature`: `coverage`, the share of cells inside the interval; `crps`,
             the mean score of `ps.metrics.crps` in the feature's units; `crps_persistence`, that of the last
-            frame plus changes drawn from those of the fit's sequences; `n`, cells scored. Cells that are
-            missing, and frames beyond a gap, are not scored.
+            frame plus changes drawn from those of the fit's sequences (NaN of a fit that was loaded without
+            them, or where none has so many steps); `n`, cells scored. Cells that are missing, and frames
+            beyond a gap, are not scored.
 
         Raises
         ------

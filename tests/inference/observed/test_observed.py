@@ -273,3 +273,11 @@ def test_contrasts_of_an_action_are_as_probable_together_as_the_line_of_a_number
     pairs = terms.parents[terms.kind == PRODUCT].tolist()
     assert pairs.count([0, 1]) == 1 and pairs.count([0, 2]) == pairs.count([1, 2]) == 3
     assert shares[terms.kind == PRODUCT].tolist() == [3 if 2 in pair else 1 for pair in pairs]
+
+
+def test_cells_that_are_cut_off_are_named():
+    table = system(n=200)
+    table.loc[[50, 90], "a"] = [80.0, -60.0]
+    (note,) = [f for f in fitted(table).findings if f.kind == "cells"]
+    assert note.columns == ("a",) and note.message.startswith("2 cells of a lie more than eight robust")
+    assert not [f for f in fitted(system(n=200)).findings if f.kind == "cells"]

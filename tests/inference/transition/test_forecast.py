@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,7 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.inference.transition.forecast import carry
+from pyro_sparse.inference.transition.forecast_scores import _changes
 from tests.inference._transitions import SMALL, model_of
 
 
@@ -126,6 +129,25 @@ def test_cells_that_are_missing_or_beyond_a_gap_are_not_scored(sequences, fitted
     )  # fmt: skip
     wanted = ps.metrics.crps(drawn[:, :, 0], np.stack([x[1, 14], x[2, 2]])).mean(0)
     np.testing.assert_allclose(table["crps"], wanted, rtol=0.05)
+
+
+def test_a_loaded_fit_scores_its_own_forecasts_and_knows_no_changes(sequences, fitted, tmp_path):
+    x, u = sequences
+    fitted.save(tmp_path / "fit.pt")
+    loaded = ps.load(tmp_path / "fit.pt")
+    options = {"actions": u[:5], "origins": 1, "num_draws": 20}
+    table, wanted = (f.forecast_scores(2, x[:5], **options) for f in (loaded, fitted))
+    assert table["crps_persistence"].isna().all() and wanted["crps_persistence"].notna().all()
+    np.testing.assert_array_equal(table["coverage"], wanted["coverage"])
+
+
+def test_persistence_changes_leave_out_gaps_and_what_was_not_seen(fitted):
+    x = np.cumsum(np.ones((1, 6, 5)), 1) ** 2
+    linked = np.array([[True, True, True, False, True, True]])
+    mask = np.ones((1, 6, 5), dtype=bool)
+    mask[0, 5, 0] = False
+    found = _changes(replace(fitted.sequences, x=x, linked=linked, mask=mask), 3)
+    assert [None if change is None else change[:, 0].tolist() for change in found] == [[3, 5, 9], [8], None]
 
 
 def test_scores_refuse_what_they_cannot_score(sequences, fitted):

@@ -94,10 +94,10 @@ def sequential_draws(
             a = floor_precision(corner**2 - tau[fit, j])
             pull = shift[..., k] - (lower[..., k + 1 :, k] * w[..., order[k + 1 :]]).sum(-1)
             b = corner * pull - nu[fit, j]
-            own = density._replace(ratio=density.ratio[fit, j])
-            t = own.tilted(a, b, log_odds[fit, j])
+            of_feature = density._replace(ratio=density.ratio[fit, j])
+            t = of_feature.tilted(a, b, log_odds[fit, j])
             edge[..., j] = rng.random(a.shape) < t.prob
-            w[..., j] = x = own.draw(a, b, edge[..., j], rng)
+            w[..., j] = x = of_feature.draw(a, b, edge[..., j], rng)
             ratio += t.log_norm + 0.5 * a * x**2 - b * x
         ratio += target.log_likelihood(w, fit, rng)
         edges.append(edge)

@@ -57,8 +57,8 @@ class Coordinates:
         self.tensors: list[list[tuple[nn.Parameter, NDArray[np.intp]]]] = []
         for part, columns in self.likelihood.families():
             of_part = np.arange(n_tasks) if columns is None else np.array(columns)
-            own = [p for p in part.parameters() if p.numel() == p.shape[-1] == len(of_part)]
-            for c, parameter in enumerate(own):
+            of_tasks = [p for p in part.parameters() if p.numel() == p.shape[-1] == len(of_part)]
+            for c, parameter in enumerate(of_tasks):
                 if c == len(self.tensors):
                     self.tensors.append([])
                 self.tensors[c].append((parameter, of_part))
