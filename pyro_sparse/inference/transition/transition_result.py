@@ -35,7 +35,7 @@ from ..training._repr import in_short
 from ..training.fit_result import FitResult
 from ..training.restarts import align_latents, in_frame
 from .transition_axes import FoundAxes, latents
-from .transition_checks import axis_checks, axis_findings, graph_findings, restart_findings
+from .transition_checks import axis_checks, axis_findings, graph_findings, restart_findings, unclear_edges
 from .transition_notes import fell
 
 __all__ = ["TransitionFit"]
@@ -93,7 +93,7 @@ class TransitionFit(FitResult):
     relaxed_time, relaxed_action : ndarray or None
         Relaxed Bernoulli edges of the gated program, in [0, 1]: a score, not a probability.
     gap : ndarray (restart,)
-        Log ratio of the weakest edge to the strongest zero; below 0.7 the graph is a guess.
+        Log ratio of the weakest edge to the strongest zero; below 0.7 edges near the break are in doubt.
     agreement : DataFrame
         One row per restart: `similarity` (mean absolute correlation of its latents with the best restart's),
         `recovered` (how well the best restart's latents follow from those of this one that its graph lets
@@ -227,7 +227,7 @@ class TransitionFit(FitResult):
         )
         framed_latents = [z[:, turn] for z, turn in zip(frames[:, present], permutation, strict=True)]
         doubts = [
-            *graph_findings(agreement, best, checks),
+            *graph_findings(agreement, best, checks, _unclear(model, strengths, graphs, best, names)),
             *axis_findings(checks, names[0], lags),
             *restart_findings(
                 np.stack(framed_latents),
@@ -621,6 +621,28 @@ def _differing(
         if differs is not None
         for target, source in np.argwhere(differs)
     ]
+
+
+def _unclear(
+    model: LatentTransition,
+    strengths: Sequence[np.ndarray | None],
+    graphs: Sequence[np.ndarray | None],
+    best: int,
+    names: list[list[str]],
+) -> list[tuple[str, str]]:
+    """Edges (target, source or action) near the break of the best restart's graphs, at any lag."""
+    d, lags = model.n_latents, model.lags
+    free = (model.allowed & ~model.must).cpu().numpy()
+    by_lag = free[:, : lags * d].reshape(d, lags, d).swapaxes(0, 1)
+    unclear = []
+    for strength, graph, of_graph, sources in zip(
+        strengths, graphs, (by_lag, free[:, lags * d :]), names, strict=True
+    ):
+        if strength is None or graph is None:
+            continue
+        near = unclear_edges(strength[best], graph[best], of_graph).reshape(-1, d, len(sources))
+        unclear += [(names[0][target], sources[source]) for target, source in np.argwhere(near.any(0))]
+    return unclear
 
 
 def _plain(value: object) -> object:

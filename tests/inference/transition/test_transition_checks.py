@@ -10,9 +10,11 @@ from pyro_sparse.findings.finding import doubted_edges
 from pyro_sparse.inference.transition.transition_checks import (
     AxisChecks,
     axis_findings,
+    evidence_findings,
     graph_findings,
     mixing_error,
     restart_findings,
+    unclear_edges,
 )
 
 NAMES = ["latent 1", "latent 2", "latent 3"]
@@ -90,7 +92,11 @@ def test_a_narrow_gap_is_a_doubt_and_little_influence_where_noise_does_not_fix_t
 
     little = checks(share=1e-3)
     assert graph_findings(table(2.0, 0.8), 0, little) == []
-    assert "the graph is a guess" in graph_findings(table(0.5, 0.8), 0, checks())[0].message
+    (everything,) = graph_findings(table(0.5, 0.8), 0, checks())
+    assert everything.touches_all
+    (near,) = graph_findings(table(0.5, 0.8), 0, checks(), [("latent 1", "latent 2")])
+    assert "which of 1 edge(s) near that break are there is a guess" in near.message
+    assert doubted_edges([near], NAMES, NAMES, targets_are_factors=True).sum() == 1
     (linear,) = graph_findings(table(2.0, 1 / 26), 0, little)
     assert "span 4% of the directions" in linear.message
     assert "nearly linear" in linear.message
@@ -98,6 +104,25 @@ def test_a_narrow_gap_is_a_doubt_and_little_influence_where_noise_does_not_fix_t
     assert "do not show that the dynamics bend" in unseen.message
     assert graph_findings(table(2.0, 1 / 26), 1, little) == []  # of the best restart only
     assert graph_findings(table(2.0, 1 / 26), 0, checks()) == []
+
+
+def test_only_edges_near_the_break_are_unclear():
+    strength = np.array([[5.0, 2.1, 1.9, 1.3], [1.0, 0.7, 0.6, 9.0]])
+    graph = np.array([[1, 1, 1, 1], [0, 0, 0, 0]])
+    free = np.ones((2, 4), bool)
+    free[1, 3] = False  # forbidden, however strong it would be
+    expected = [[False, False, True, True], [True, True, False, False]]  # twice 1.0, and half of 1.3
+    assert unclear_edges(strength, graph, free).tolist() == expected
+    assert not unclear_edges(strength, np.ones((2, 4)), free).any()  # no zero to be near to
+
+
+def test_an_edge_about_which_graph_and_evidence_differ_is_in_doubt_alone():
+    assert evidence_findings([], [], []) == []
+    edges = [("latent 3", "latent 1"), ("latent 3", "latent 1"), ("latent 2", "latent 2")]  # two lags of one
+    (differing,) = evidence_findings(edges, [1.87, 0.5, 0.01], [0.01, 0.02, 0.97])
+    assert "latent 1 -> latent 3 (derivative 1.87, probability 0.01)" in differing.message
+    touched = doubted_edges([differing], NAMES, NAMES, targets_are_factors=True)
+    assert np.argwhere(touched).tolist() == [[1, 1], [2, 0]]
 
 
 def test_restarts_doubt_the_latent_that_none_has_and_the_edge_that_none_has():

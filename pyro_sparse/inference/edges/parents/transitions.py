@@ -17,14 +17,17 @@ from ...._utils.torch_state import undisturbed
 from ...._utils.types import ArvizData
 from ....posterior.transitions import GraphDraws, transition_to_arviz
 from ...transition.transition_axes import latents, seen_steps
+from ...transition.transition_checks import evidence_findings
 from ..density.requirements import lacks_for_parent_sets
 from .parents import parent_posterior
 
 if TYPE_CHECKING:
+    from ....findings.finding import Finding
     from ...transition.transition_result import TransitionFit
 
 __all__ = ["TRANSITION_METHODS", "method_for", "parents_of_latents", "relaxed_scores", "steps_of"]
 
+_SURE = 0.95  # probability from which `summary` calls an edge present, and its complement absent
 RELAXED_NOTE = (
     "These numbers are relaxed Bernoulli edges of one fit: scores that rank the edges, not probabilities."
 )
@@ -117,12 +120,14 @@ def parents_of_latents(
     ]
     by_chain = np.stack([f.probability for f in posteriors])
     draws = np.stack([f.draws for f in posteriors])
+    graphs = _graphs(fit, draws, by_chain)
     return transition_to_arviz(
         fit,
-        _graphs(fit, draws, by_chain),
+        graphs,
         method="parent_sets",
         is_score=False,
         note=PARENTS_NOTE,
+        findings=_disputed(fit, graphs),
         attrs={"seed": int(seed), "sets": posteriors[fit.best].method},
     )
 
@@ -198,6 +203,24 @@ def _graphs(fit: TransitionFit, draws: np.ndarray, by_chain: np.ndarray) -> dict
             must[:, lags * d :],
         )
     return graphs
+
+
+def _disputed(fit: TransitionFit, graphs: dict[str, GraphDraws]) -> list[Finding]:
+    """A doubt of the edges that are sure, by the probabilities, and that the fit's graph has otherwise."""
+    edges, strength, probability = [], [], []
+    names = {"time": fit.latent_names, "action": fit.action_names}
+    decided = {"time": fit.graph_time, "action": fit.graph_action}
+    for name, graph in graphs.items():
+        of_fit = decided[name]
+        assert of_fit is not None
+        present = of_fit[fit.best] == 1
+        present = present[0] if present.ndim > graph.probability.ndim else present
+        differs = np.where(present, graph.probability <= 1 - _SURE, graph.probability >= _SURE)
+        for place in np.argwhere(differs):
+            edges.append((fit.latent_names[place[-2]], names[name][place[-1]]))
+            strength.append(graph.strength[fit.best][tuple(place)])
+            probability.append(graph.probability[tuple(place)])
+    return evidence_findings(edges, strength, probability)
 
 
 TRANSITION_METHODS = {"parent_sets": parents_of_latents, "gate_probability": relaxed_scores}
