@@ -34,8 +34,9 @@ from ..training import checkpoint as files
 from ..training._repr import in_short
 from ..training.fit_result import FitResult
 from ..training.restarts import align_latents, in_frame
+from .restart_graphs import by_parent, differing_edges, edges_near_break, framed
 from .transition_axes import FoundAxes, latents
-from .transition_checks import axis_checks, axis_findings, graph_findings, restart_findings, unclear_edges
+from .transition_checks import axis_checks, axis_findings, graph_findings, restart_findings
 from .transition_notes import fell
 
 __all__ = ["TransitionFit"]
@@ -187,15 +188,7 @@ class TransitionFit(FitResult):
         present = np.ones(frames.shape[1:3], bool) if few.present is None else few.present.cpu().numpy()
         permutation, sign, similarity = align_latents(frames[:, present], best)
         d, lags = model.n_latents, model.lags
-
-        def framed(inputs: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
-            """(restart, latent, parent) in its own frame to the graphs in that of the best."""
-            turned = np.stack([matrix[turn] for matrix, turn in zip(inputs, permutation, strict=True)])
-            past = turned[:, :, : lags * d].reshape(len(turned), d, lags, d).transpose(0, 2, 1, 3)
-            past = np.stack([matrices[:, :, turn] for matrices, turn in zip(past, permutation, strict=True)])
-            return (past if lags else None), (turned[:, :, lags * d :] if model.n_actions else None)
-
-        graphs = list(framed(np.stack([a.graph for a in answers])))
+        graphs = framed(model, np.stack([a.graph for a in answers]), permutation)
         differing = sum(
             (np.abs(g - g[best]).reshape(len(g), -1).sum(1) for g in graphs if g is not None),
             np.zeros(len(answers), int),
@@ -220,24 +213,24 @@ class TransitionFit(FitResult):
             },
             index=pd.RangeIndex(len(answers), name="restart"),
         )
-        strengths = framed(np.stack([a.strength for a in answers]))
+        strengths = framed(model, np.stack([a.strength for a in answers]), permutation)
         names = [[f"latent {k + 1}" for k in range(d)], sequences.action_names]
         checks = axis_checks(
-            model, data, best, permutation[best], _inputs(graphs, best), answers[best].beyond_linear
+            model, data, best, permutation[best], by_parent(graphs, best), answers[best].beyond_linear
         )
         framed_latents = [z[:, turn] for z, turn in zip(frames[:, present], permutation, strict=True)]
         doubts = [
-            *graph_findings(agreement, best, checks, _unclear(model, strengths, graphs, best, names)),
+            *graph_findings(agreement, best, checks, edges_near_break(model, strengths, graphs, best, names)),
             *axis_findings(checks, names[0], lags),
             *restart_findings(
                 np.stack(framed_latents),
                 best,
                 allowed,
-                [_differing(graphs, r, best, names) for r in range(len(answers))],
+                [differing_edges(graphs, r, best, names) for r in range(len(answers))],
                 names[0],
             ),
         ]
-        relaxed = framed(model.edge_probability.detach().double().cpu().numpy())
+        relaxed = framed(model, model.edge_probability.detach().double().cpu().numpy(), permutation)
         return cls(
             model=model,
             sequences=sequences,
@@ -599,50 +592,6 @@ def _recovered(frames: np.ndarray, permutation: np.ndarray, best: int, allowed: 
         r_con(reference, z[:, turn], allowed, permutation=np.arange(reference.shape[1]))
         for z, turn in zip(frames, permutation, strict=True)
     ]
-
-
-def _inputs(graphs: list[np.ndarray | None], best: int) -> np.ndarray:
-    """Graphs (restart, lag, target, source) and (restart, target, action) of one restart side by side."""
-    time, action = graphs
-    by_lag = [] if time is None else list(time[best])
-    return np.concatenate([*by_lag, *([] if action is None else [action[best]])], 1)
-
-
-def _differing(
-    graphs: list[np.ndarray | None], restart: int, best: int, names: list[list[str]]
-) -> list[tuple[str, str]]:
-    """Edges (target, source or action) that one restart decides otherwise than the best, at any lag."""
-    time, action = graphs
-    away = [None if time is None else (time[restart] != time[best]).any(0)]
-    away.append(None if action is None else action[restart] != action[best])
-    return [
-        (names[0][target], sources[source])
-        for differs, sources in zip(away, names, strict=True)
-        if differs is not None
-        for target, source in np.argwhere(differs)
-    ]
-
-
-def _unclear(
-    model: LatentTransition,
-    strengths: Sequence[np.ndarray | None],
-    graphs: Sequence[np.ndarray | None],
-    best: int,
-    names: list[list[str]],
-) -> list[tuple[str, str]]:
-    """Edges (target, source or action) near the break of the best restart's graphs, at any lag."""
-    d, lags = model.n_latents, model.lags
-    free = (model.allowed & ~model.must).cpu().numpy()
-    by_lag = free[:, : lags * d].reshape(d, lags, d).swapaxes(0, 1)
-    unclear = []
-    for strength, graph, of_graph, sources in zip(
-        strengths, graphs, (by_lag, free[:, lags * d :]), names, strict=True
-    ):
-        if strength is None or graph is None:
-            continue
-        near = unclear_edges(strength[best], graph[best], of_graph).reshape(-1, d, len(sources))
-        unclear += [(names[0][target], sources[source]) for target, source in np.argwhere(near.any(0))]
-    return unclear
 
 
 def _plain(value: object) -> object:
