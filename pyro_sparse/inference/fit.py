@@ -238,7 +238,8 @@ def fit(
     restarts : int, optional
         Starts, by default 8, 4 for a `DependencyVAE`, 2 for sequences and tasks (of an
         `ObservedTransition`: chains of its sampler). On a table each begins with its own number of factors,
-        from K down to 1 and again (a `DependencyVAE` with all of them).
+        from K down to 1 and again (a `DependencyVAE` with all of them). A `LatentTransition` gets up to two
+        more if none agrees with the best, where `restarts` and `steps` are left open and one process trains.
     seed : int
         All randomness follows from it; the same seed gives the same bits on the same machine.
     schedule : Schedule, DependencySchedule, TransitionSchedule, ObservedSchedule or TaskSchedule, optional
@@ -321,7 +322,10 @@ def fit(
         refuse_ranks(ranks, plan.model, plan.settings["schedule"], dependency, n_jobs)
         if n_jobs == 1:
             job = plan.job(**({"ranks": ranks} if ranks.size > 1 else {}))
-            result = train(job, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
+            result = train(
+                job, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every,
+                more=getattr(job, "more", None) if plan.goes_on else None,
+            )  # fmt: skip
         else:
             _refuse_checkpoint(arguments, f"with n_jobs={n_jobs} nothing is written before the end")
             result = train_in_processes(
@@ -450,6 +454,7 @@ class _Plan:
     model: Trainable
     data: Data
     settings: dict[str, Any]
+    goes_on: bool  # the caller left restarts and steps open, so that a job may add restarts
 
     def job(self, **more: object) -> Job[Any, FitResult]:
         """The job of all restarts."""
@@ -496,7 +501,8 @@ def _prepared(arguments: _Arguments) -> Iterator[_Plan]:
             if getattr(model, "n_features", 0) is None:  # a program has those of its data
                 model.take_features(cast("int", n_features_of(data)))
             refuse_broken_models(model, data, settings["restarts"])
-            yield _Plan(kind, model, data, settings)
+            goes_on = arguments.restarts is None and getattr(schedule, "steps", 0) is None
+            yield _Plan(kind, model, data, settings, goes_on)
     except Stopped:
         raise KeyboardInterrupt("interrupted before there was a fit to return") from None
     finally:

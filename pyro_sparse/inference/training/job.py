@@ -100,6 +100,7 @@ def train(
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 250,
+    more: Callable[[list[GroupT]], list[range]] | None = None,
 ) -> FitT:
     """Train all groups of a job, or those that there was time for, and conclude them.
 
@@ -108,6 +109,8 @@ def train(
     job : Job
     progress, checkpoint, checkpoint_every
         As in `pyro_sparse.fit`.
+    more : callable, optional
+        Asked of the trained groups when no other is left: restarts that are to be trained in addition.
 
     Raises
     ------
@@ -128,7 +131,8 @@ def train(
         looked = run.history and run.step % run.schedule.evaluate_every == 0
         counted.advance(status=job.status(run) if looked else "")
 
-    for number, restarts in enumerate(job.groups()):
+    groups = job.groups()
+    for number, restarts in enumerate(groups):  # to which `more` may add
         try:
             group = job.make(restarts)
             if number < len(saved):
@@ -168,6 +172,9 @@ def train(
         trained.append(group)
         if notes:
             break
+        if more is not None and number + 1 == len(groups) and (added := more(trained)):
+            counted.extend(job.n_steps // job.n_restarts * sum(map(len, added)))
+            groups += added
     counted.close()
     return job.conclude(trained, notes)
 

@@ -42,6 +42,7 @@ _LEAST_PIECES = 20  # of which a tenth, held out, is two: `_split` wants as many
 _LEAST_ASIDE, _FEW = 2, 8  # least sequences or pieces held out, wherever there are so many
 _LEAST_STEPS = 100  # of a dense fit that is worth looking at
 _BRIEF: AxisSearch = {"n_starts": 8, "steps": 50, "max_hops": 1}  # a search that Ctrl-C cut short
+_MOST_ADDED = 2  # restarts, where none of the others agrees with the best
 _LEAST_ROWS = 20  # steps of the sequences: edge probabilities want as many
 
 
@@ -100,7 +101,7 @@ class TransitionJob:
         }
         self.ranks = ALONE
         self.n_steps = restarts * ((self.schedule.steps or 0) + self.schedule.edge_steps)
-        self.seeds = child_seeds(seed, restarts)
+        self.seeds = child_seeds(seed, restarts + _MOST_ADDED)
         self.record = {"seed": seed, "holdout": holdout, **self.schedule.as_dict()}
         self.fingerprint = files.fingerprint(
             model,
@@ -130,6 +131,18 @@ class TransitionJob:
     def groups(self) -> list[range]:
         """Restarts are trained one by one."""
         return [range(number, number + 1) for number in range(self.n_restarts)]
+
+    def more(self, trained: list[TransitionGroup]) -> list[range]:
+        """One restart more where none agrees with the best, up to two; none after Ctrl-C.
+
+        A start that failed, its held-out ELBO tens of nats lower, neither confirms the best nor speaks
+        against it.
+        """
+        if len(trained) >= self.n_restarts + _MOST_ADDED or not all(group.has_edges for group in trained):
+            return []
+        so_far = self.conclude(trained, [])
+        doubted = any(finding.kind == "restarts" and finding.is_doubt for finding in so_far.findings)
+        return [range(len(trained), len(trained) + 1)] if doubted else []
 
     def make(self, group: range) -> TransitionGroup:
         """A restart at its start."""

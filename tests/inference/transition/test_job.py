@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,14 +15,17 @@ import torch
 import pyro_sparse as ps
 from pyro_sparse.data.sequences import as_sequences
 from pyro_sparse.datasets import transition_data
+from pyro_sparse.findings.finding import Finding
 from pyro_sparse.graphs import consistency
 from pyro_sparse.graphs.selection import q_values
 from pyro_sparse.inference.edges.parents.transitions import steps_of
 from pyro_sparse.inference.rotation.jacobian_axes import jacobian_axes
-from pyro_sparse.inference.transition.job import _pieces, _split
+from pyro_sparse.inference.training.job import train
+from pyro_sparse.inference.transition.job import TransitionJob, _pieces, _split
 from pyro_sparse.inference.transition.transition_axes import latents
 from pyro_sparse.inference.transition.transition_result import _recovered
 from pyro_sparse.inference.transition.transition_run import TransitionRun
+from pyro_sparse.inference.transition.transition_schedule import TransitionSchedule
 from pyro_sparse.likelihoods import NegativeBinomial
 from pyro_sparse.metrics import mcc
 from tests.inference._transitions import SMALL, model_of
@@ -70,6 +76,63 @@ def test_all_restarts_stand_in_the_frame_of_the_best(fitted):
     correlations = [np.corrcoef(a, b)[0, 1] for a, b in pairs]
     assert min(correlations) >= 0
     assert fitted.agreement["similarity"][other] == pytest.approx(np.mean(correlations), abs=1e-6)
+
+
+def test_a_restart_that_is_added_is_the_one_that_more_restarts_would_have(fitted, data):
+    """Two, and one more since none agrees, are the three of a fit that was asked for three, to the bit."""
+    x, _, a = data.part("train")
+    three = ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=3, **SMALL)
+    sequences = as_sequences(x, actions=a, lag=1)
+    settings = {name: value for name, value in SMALL.items() if name != "progress"}
+    job = TransitionJob(
+        model_of(x, n_actions=3), sequences, restarts=2, seed=1, schedule=TransitionSchedule(**settings)
+    )
+    asked = []
+
+    def more(trained):
+        asked.append(len(trained))
+        return [range(2, 3)] if len(trained) == 2 else []
+
+    added = train(job, progress=False, more=more)
+    assert asked == [2, 3]
+    np.testing.assert_array_equal(added.strength_time, three.strength_time)
+    np.testing.assert_array_equal(added.heldout_elbo, three.heldout_elbo)
+
+
+def test_restarts_are_added_only_where_none_agrees_with_the_best(data, monkeypatch):
+    x, _, a = data.part("train")
+    job = TransitionJob(model_of(x, n_actions=3), as_sequences(x, actions=a, lag=1), restarts=2)
+
+    def said(*findings):
+        monkeypatch.setattr(job, "conclude", lambda trained, notes: SimpleNamespace(findings=findings))
+
+    alone = Finding("restarts", "no other restart found latent 1", severity="doubt", factors=("latent 1",))
+    whole, interrupted = SimpleNamespace(has_edges=True), SimpleNamespace(has_edges=False)
+    said(alone)
+    assert job.more([whole] * 2) == [range(2, 3)]
+    assert job.more([whole] * 3) == [range(3, 4)]
+    assert job.more([whole] * 4) == []  # two at most
+    assert job.more([whole, interrupted]) == []
+    said(replace(alone, severity="note"), replace(alone, kind="gap"))
+    assert job.more([whole] * 2) == []
+
+
+def test_a_fit_adds_restarts_only_where_their_number_and_length_are_left_open(data, monkeypatch):
+    """What the caller said stands: the loop is not asked for more."""
+    x, _, a = data.part("train")
+    asked = []
+
+    def stopped(job, **options):
+        asked.append(options["more"] is not None)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["pyro_sparse.inference.fit"], "train", stopped)
+    for settings in ({}, {"restarts": 2}, {"steps": 50}):
+        with pytest.raises(KeyboardInterrupt):
+            ps.fit(model_of(x, n_actions=3), x, actions=a, progress=False, **settings)
+    with pytest.raises(KeyboardInterrupt):
+        ps.fit(ps.models.SparseDecoder(6, 2), x[:, 0], progress=False)
+    assert asked == [True, False, False, False]
 
 
 def test_the_same_seed_gives_the_same_bits(fitted, data):
