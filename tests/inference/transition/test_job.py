@@ -131,7 +131,7 @@ def test_a_fit_adds_restarts_only_where_their_number_and_length_are_left_open(da
         with pytest.raises(KeyboardInterrupt):
             ps.fit(model_of(x, n_actions=3), x, actions=a, progress=False, **settings)
     with pytest.raises(KeyboardInterrupt):
-        ps.fit(ps.models.SparseDecoder(6, 2), x[:, 0], progress=False)
+        ps.fit(ps.models.SparseDecoder(6, 2), np.random.default_rng(0).normal(size=(60, 6)), progress=False)
     assert asked == [True, False, False, False]
 
 
