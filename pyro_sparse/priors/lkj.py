@@ -121,6 +121,8 @@ class LKJ(Recorded):
         >>> float(LKJ(3.0).slope(-0.5, n_factors=4))
         2.0
         """
+        if len(self.concentration) == 1:
+            return np.full(np.shape(log_det), self.concentration[0] - 1)
         levels = self._levels(log_det, n_factors)
         whole = reduce(np.logaddexp, levels)
         shares = [np.exp(level - whole) for level in levels]
