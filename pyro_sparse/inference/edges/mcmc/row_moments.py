@@ -353,7 +353,7 @@ class RowMoments:
         level = level + 0.5 * np.trace(np.linalg.solve(inner, pulled), axis1=-2, axis2=-1)
         if not len(self.pattern):
             return level
-        lower = _lower_inverse(np.linalg.cholesky(self._inner(weight, scaled, precision)))
+        lower = _inverse_root(self._inner(weight, scaled, precision))
         rows = np.bincount(self.pattern, minlength=len(self.seen))
         log_det = -2 * np.log(np.diagonal(lower, axis1=-2, axis2=-1)).sum(-1)
         level = level - 0.5 * (log_det + log_cov[:, None] + log_noise @ self.seen.T) @ rows
@@ -405,7 +405,7 @@ class RowMoments:
     ) -> Array:
         """Factors (chain, row, factor) of some of the rows whose factors are drawn."""
         pattern = self.pattern[part]
-        lower = _lower_inverse(np.linalg.cholesky(self._inner(weight, scaled, precision)))
+        lower = _inverse_root(self._inner(weight, scaled, precision))
         root = np.swapaxes(lower, -1, -2)
         means = self.known[part] @ np.swapaxes(coefficients, -1, -2)
         pull = ((self.x[:, part] - means) * self.seen[pattern]) @ scaled
@@ -416,13 +416,13 @@ class RowMoments:
         return (root[:, pattern] @ half[..., None])[..., 0]
 
 
-def _lower_inverse(lower: Array) -> Array:
-    """Inverse of lower triangular matrices (..., i, i), all of them row by row: small, many and no LU."""
-    entries = np.moveaxis(lower, (-2, -1), (0, 1))
-    inverse = np.zeros(entries.shape)
-    for i in range(len(entries)):
-        inverse[i, i] = 1 / entries[i, i]
-        inverse[i, :i] = -inverse[i, i] * (entries[i, :i, None] * inverse[:i, :i]).sum(0)
+def _inverse_root(precision: Array) -> Array:
+    """Inverses of the Cholesky factors of small matrices (..., i, i): all at once, one row after the other."""
+    lower = np.moveaxis(np.linalg.cholesky(precision).astype(float), (-2, -1), (0, 1))
+    inverse = np.zeros(lower.shape)
+    for i in range(len(lower)):
+        inverse[i, i] = 1 / lower[i, i]
+        inverse[i, :i] = -inverse[i, i] * (lower[i, :i, None] * inverse[:i, :i]).sum(0)
     return np.ascontiguousarray(np.moveaxis(inverse, (0, 1), (-2, -1)))
 
 
