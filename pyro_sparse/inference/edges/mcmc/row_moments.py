@@ -417,7 +417,7 @@ class RowMoments:
 
 
 def _inverse_root(precision: Array) -> Array:
-    """Inverses of the Cholesky factors of small matrices (..., i, i): all at once, one row after the other."""
+    """Inverses of the Cholesky factors of small matrices (..., i, i), row by row of all at once."""
     lower = np.moveaxis(np.linalg.cholesky(precision).astype(float), (-2, -1), (0, 1))
     inverse = np.zeros(lower.shape)
     for i in range(len(lower)):

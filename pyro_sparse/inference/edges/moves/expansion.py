@@ -35,7 +35,8 @@ Bools = NDArray[np.bool_]
 # Factors up to which a sweep tries all shears; of more, as many for each factor as there would be of so many.
 _ALL = 6
 # Logarithms of the shortest and longest step, in standard deviations of what the factors say. Of the shears
-# this share are steps and the others drawn from that; a zero under a narrow spike lets a shear move little.
+# the share _STEPPED are such steps, which a zero under a narrow spike wants short; the others are drawn from
+# what the factors say.
 _SHEAR, _SCALE, _STEPPED = (np.log(0.003), np.log(1.0)), (np.log(0.5), np.log(4.0)), 0.5
 
 
