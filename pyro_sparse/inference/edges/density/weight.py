@@ -124,7 +124,7 @@ class SpikeSlab(NamedTuple):
         slab = of_one - np.logaddexp(0, -log_odds) - size
         if not ratio:  # there is nothing beside it where a weight is not zero
             return slab, towards
-        against = (narrow - 1) * -size - log_odds - np.log(ratio)  # log odds of the spike
+        against = -log_odds - np.log(ratio) - (narrow - 1) * size  # log odds of the spike
         odds = np.exp(np.minimum(against, 700.0))  # and log1p: numpy's are vectorised, logaddexp is not
         excess = odds / (1 + odds) * (narrow - 1)
         return slab + np.maximum(np.log1p(odds), against), towards * (1 + excess)
