@@ -8,6 +8,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
+from ..distributions._inverse_gamma import InverseGamma
 from .base import Likelihood
 from .normal import FLOOR_WIDTH, _soft_floor
 
@@ -71,7 +72,7 @@ class NoiseScale(Likelihood):
 
     def priors(self) -> dict[str, dist.Distribution]:
         shape = torch.full_like(self.log_sigma.squeeze(1), self.prior_shape)
-        return {"sigma2": dist.InverseGamma(shape, torch.full_like(shape, self.prior_scale)).to_event(1)}
+        return {"sigma2": InverseGamma(shape, torch.full_like(shape, self.prior_scale)).to_event(1)}
 
     def values(self) -> dict[str, Tensor]:
         return {"sigma2": self.scale().squeeze(1) ** 2}

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from .._utils.arrays import COMPILED, arrays, compiled, tensor
 from .._utils.declared import Declared
+from ..distributions._inverse_gamma import InverseGamma
 from .base import AROUND_CELLS, CELL_TERMS, NOTHING, Likelihood, PerRow, Slopes
 from .given_cells import filled
 
@@ -171,7 +172,7 @@ class Normal(Likelihood):
 
     def priors(self) -> dict[str, dist.Distribution]:
         shape = torch.full_like(self.log_sigma.squeeze(1), self.prior_shape)
-        return {"sigma2": dist.InverseGamma(shape, torch.full_like(shape, self.prior_scale)).to_event(1)}
+        return {"sigma2": InverseGamma(shape, torch.full_like(shape, self.prior_scale)).to_event(1)}
 
     def values(self) -> dict[str, Tensor]:
         return {"sigma2": self._sd().squeeze(1) ** 2}

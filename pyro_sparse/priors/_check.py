@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyro
 import torch
 from pyro import poutine
@@ -43,10 +44,8 @@ def check_prior(prior: Prior) -> None:
             "weight, such as pyro.distributions.Laplace(0.0, 1.0)"
         )
     try:
-        fits = (
-            not distribution.event_shape and torch.broadcast_shapes(distribution.batch_shape, shape) == shape
-        )
-    except RuntimeError:
+        fits = not distribution.event_shape and np.broadcast_shapes(distribution.batch_shape, shape) == shape
+    except ValueError:
         fits = False
     if not fits:
         raise ValueError(

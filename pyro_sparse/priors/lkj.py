@@ -12,7 +12,7 @@ than one of them: it needs no draws of c.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +100,8 @@ class LKJ(Recorded):
         ndarray
             Of the shape of `log_det`.
         """
-        return np.asarray(np.logaddexp.reduce(self._levels(log_det, n_factors), axis=-1))
+        first, *others = self._levels(log_det, n_factors)
+        return np.asarray(reduce(np.logaddexp, others, first))
 
     def slope(self, log_det: Array | float, n_factors: int) -> Array:
         """Derivative of `log_density` in the logarithm of the determinant.
@@ -120,17 +121,21 @@ class LKJ(Recorded):
         >>> float(LKJ(3.0).slope(-0.5, n_factors=4))
         2.0
         """
+        if len(self.concentration) == 1:
+            return np.full(np.shape(log_det), self.concentration[0] - 1)
         levels = self._levels(log_det, n_factors)
-        share = np.exp(levels - np.logaddexp.reduce(levels, axis=-1)[..., None])
-        return np.asarray(share @ (np.array(self.concentration) - 1))
+        whole = reduce(np.logaddexp, levels)
+        shares = [np.exp(level - whole) for level in levels]
+        return np.asarray(sum((c - 1) * p for c, p in zip(self.concentration, shares, strict=True)))
 
-    def _levels(self, log_det: Array | float, n_factors: int) -> Array:
-        """Log density of each concentration and its share, last."""
-        c, first = np.array(self.concentration), _log_weight(self.concentration, self.share, n_factors)
-        log_det = np.asarray(log_det, dtype=float)[..., None]
-        with np.errstate(invalid="ignore"):  # 0 times minus infinity, of a singular matrix
-            levels: Array = np.where(c == 1, 0.0, (c - 1) * log_det) + first
-        return levels
+    def _levels(self, log_det: Array | float, n_factors: int) -> list[Array]:
+        """Log density of each concentration and its share."""
+        log_det = np.asarray(log_det, dtype=float)
+        weights = _log_weight(self.concentration, self.share, n_factors)
+        return [
+            np.full(log_det.shape, weight) if c == 1 else (c - 1) * log_det + weight  # 0 times -inf
+            for c, weight in zip(self.concentration, weights, strict=True)
+        ]
 
     def draw(self, n: int, n_factors: int, rng: np.random.Generator) -> Array:
         """Independent draws by the onion method, one row of the Cholesky factor after the other.
@@ -161,12 +166,12 @@ class LKJ(Recorded):
 
 
 @lru_cache(maxsize=64)
-def _log_weight(concentration: tuple[float, ...], share: tuple[float, ...], n_factors: int) -> Array:
+def _log_weight(concentration: tuple[float, ...], share: tuple[float, ...], n_factors: int) -> list[float]:
     """Log share of each concentration less that of its normaliser; chains ask for it in every step."""
     c, m = np.array(concentration), np.arange(1, n_factors)
     last = c[:, None] + (n_factors - 1) / 2
     log_norm = (m / 2 * np.log(np.pi) + gammaln(last - m / 2) - gammaln(last)).sum(1)
-    weight: Array = np.log(share) - log_norm
+    weight: list[float] = (np.log(share) - log_norm).tolist()
     return weight
 
 

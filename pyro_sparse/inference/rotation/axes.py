@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor
 
 __all__ = ["SILENT", "counted", "n_sizeable", "oblique", "obliques", "promax", "simple", "varimax"]
 
@@ -142,47 +141,42 @@ def obliques(
     if n_factors == 1:
         return [(loadings.copy(), np.eye(1))]
     generator = torch.Generator().manual_seed(seed)
-    noise = torch.randn(n_starts, n_factors, n_factors, generator=generator, dtype=torch.float64)
-    spread = torch.linspace(0, 1.0, n_starts, dtype=torch.float64).reshape(-1, 1, 1)
-    map_ = torch.as_tensor(varimax(loadings)) + spread * noise
-    a = torch.as_tensor(loadings, dtype=torch.float64)
-    optimiser = torch.optim.Adam([map_], lr=0.05)
+    noise = torch.randn(n_starts, n_factors, n_factors, generator=generator, dtype=torch.float64).numpy()
+    map_ = varimax(loadings) + np.linspace(0.0, 1.0, n_starts).reshape(-1, 1, 1) * noise
+    first, second = np.zeros_like(map_), np.zeros_like(map_)  # Adam's moments
     for step in range(steps):
-        small = epsilon[0] * (epsilon[1] / epsilon[0]) ** (step / (steps - 1))
-        for group in optimiser.param_groups:
-            group["lr"] = 0.05 * (1 - step / steps) + 1e-3
-        map_.grad = _slope(map_, a, small)
-        optimiser.step()
-    rotated, unit = _rotated(map_, a)[:2]
+        slope = _slope(map_, loadings, epsilon[0] * (epsilon[1] / epsilon[0]) ** (step / (steps - 1)))
+        first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2
+        root = np.sqrt(second / (1 - 0.999 ** (step + 1))) + 1e-8
+        map_ = map_ - (0.05 * (1 - step / steps) + 1e-3) / (1 - 0.9 ** (step + 1)) * first / root
+    rotated, unit, _, _ = _rotated(map_, loadings)
     cost = (rotated**2 / (rotated**2 + epsilon[1])).sum((1, 2))
-    correlation = unit.mT @ unit
-    worst = (correlation - torch.eye(n_factors, dtype=torch.float64)).abs().amax((1, 2))
-    order = [
-        int(r) for r in cost.argsort(stable=True) if worst[r] < max_correlation and torch.isfinite(cost[r])
-    ]
-    return [(rotated[r].numpy(), correlation[r].numpy()) for r in order]
+    correlation = np.swapaxes(unit, -1, -2) @ unit
+    worst = np.abs(correlation - np.eye(n_factors)).max((1, 2))
+    order = [r for r in cost.argsort(kind="stable") if worst[r] < max_correlation and np.isfinite(cost[r])]
+    return [(rotated[r], correlation[r]) for r in order]
 
 
-def _rotated(turn: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Loadings (start, feature, factor), the map with columns of length 1, and its inverse transposed."""
-    unit = turn / turn.norm(dim=1, keepdim=True)
-    inverse = torch.linalg.inv(unit).mT
-    return a @ inverse, unit, inverse
+def _rotated(turn: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Loadings (start, feature, factor), the map in unit columns, its inverse transposed, their lengths."""
+    length = np.sqrt((turn**2).sum(1, keepdims=True))
+    unit = turn / length
+    inverse = np.swapaxes(np.linalg.inv(unit), -1, -2)
+    return a @ inverse, unit, inverse, length
 
 
-def _slope(turn: Tensor, a: Tensor, small: float) -> Tensor:
+def _slope(turn: np.ndarray, a: np.ndarray, small: float) -> np.ndarray:
     r"""Slope of the smooth count of loadings plus :data:`BARRIER` times :math:`-\log|T^\top T|`.
 
     Written out: with unit columns T and :math:`\Lambda = A T^{-\top}`, whose count has the slope D, it is
     :math:`-T^{-\top} (D^\top \Lambda + 2 b I)` in T. Autograd takes three to five times as long.
     """
-    loadings, unit, inverse = _rotated(turn, a)
+    loadings, unit, inverse, length = _rotated(turn, a)
     bent = loadings * (2 * small) / (loadings**2 + small) ** 2
-    inner = bent.mT @ loadings
-    inner.diagonal(dim1=-2, dim2=-1).add_(2 * BARRIER)
+    inner = np.swapaxes(bent, -1, -2) @ loadings + 2 * BARRIER * np.eye(a.shape[1])
     slope = -inverse @ inner
-    slope -= unit * (unit * slope).sum(1, keepdim=True)  # the length of a column says nothing
-    return slope / turn.norm(dim=1, keepdim=True)
+    slope -= unit * (unit * slope).sum(1, keepdims=True)  # the length of a column says nothing
+    return np.asarray(slope / length)
 
 
 def counted(loadings: np.ndarray, size: float = 0.1) -> np.ndarray:

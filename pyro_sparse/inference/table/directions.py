@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..._utils.optimisers import eager
 from ...data.large_table import SEARCH_CELLS, LargeBatch
 from ...data.read import Batch
 
@@ -124,7 +125,7 @@ def find_directions(
     ridge = 1e-3 * count.repeat_interleave(n_best)[:, None, None] * torch.eye(3).to(z)
     with torch.enable_grad():
         w.requires_grad_(True)
-        optimiser = torch.optim.Adam([w], lr=0.1)
+        optimiser = eager(torch.optim.Adam)([w], lr=0.1)
         for _ in range(steps):
             phase = (w * live) @ z.T
             waves = torch.stack([rows, phase.cos() * rows, phase.sin() * rows], 1)

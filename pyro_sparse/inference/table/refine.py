@@ -20,6 +20,7 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 
+from ..._utils.optimisers import eager
 from ...data.read import Batch
 from ...distributions import FullNormal
 from ..training._divergence import balanced_draws, divergence, draw_at
@@ -113,7 +114,7 @@ def _refine_rows(model: FactorModel, batch: Batch, half: Tensor, rate: float) ->
         weights, prior = getattr(model, "weights", None), model.factor_prior()
         m = location.clone().requires_grad_(True)
         stretch = torch.zeros_like(m).requires_grad_(True)
-        optimiser = torch.optim.Adam([m, stretch], lr=rate, betas=(0.9, 0.99))
+        optimiser = eager(torch.optim.Adam)([m, stretch], lr=rate, betas=(0.9, 0.99))
         for step, pairs in enumerate(half):
             for group in optimiser.param_groups:
                 group["lr"] = rate * (1 - step / len(half))

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..._utils.arrays import COMPILED, arrays, compiled, tensor
+from ..._utils.optimisers import eager
 
 __all__ = ["AdamW"]
 
@@ -83,7 +84,7 @@ class AdamW:
     def __init__(
         self, groups: Iterable[dict[str, Any]], lr: float, betas: tuple[float, float] = (0.9, 0.999)
     ):
-        self.plain = torch.optim.AdamW(groups, lr=lr, betas=betas, fused=True)
+        self.plain = eager(torch.optim.AdamW)(groups, lr=lr, betas=betas, fused=True)
         self.zero_grad, self.state_dict = self.plain.zero_grad, self.plain.state_dict
         self._begin()
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..._utils.optimisers import eager
 from ..._utils.torch_state import undisturbed
 from ...data.sequences import SequenceBatch
 from ...models.latent_transition import LatentTransition
@@ -197,7 +198,7 @@ class EdgeRun(TransitionRun):
         return super().keeps and not bool((self.model.allowed & ~self.model.must).any())
 
     def _optimiser(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.trained, lr=self.schedule.learning_rate, fused=True)
+        return eager(torch.optim.Adam)(self.trained, lr=self.schedule.learning_rate, fused=True)
 
     def _skipped(self) -> tuple[str, ...]:
         counted = ("G",) if isinstance(self.control, BernoulliKL) else ()  # by the control instead

@@ -227,11 +227,9 @@ class UserSlabs:
         """No: integrals are sums over a grid."""
         return False
 
-    def slab_norm(self, a: Array, b: Array) -> Array:
-        return self._integrated(self.density.slab_table, a, b).log_norm
-
-    def spike_norm(self, a: Array, b: Array) -> Array:
-        return self._integrated(self.density.spike_table, a, b).log_norm
+    def log_norms(self, a: Array, b: Array) -> tuple[Array, Array]:
+        slab, spike = self.density.slab_table, self.density.spike_table
+        return self._integrated(slab, a, b).log_norm, self._integrated(spike, a, b).log_norm
 
     def slab(self, a: Array, b: Array) -> Component:
         return self._integrated(self.density.slab_table, a, b)

@@ -68,9 +68,7 @@ class Slabs(Protocol):
     @property
     def closed_form(self) -> bool: ...
 
-    def slab_norm(self, a: Array, b: Array) -> Array: ...
-
-    def spike_norm(self, a: Array, b: Array) -> Array: ...
+    def log_norms(self, a: Array, b: Array) -> tuple[Array, Array]: ...
 
     def slab(self, a: Array, b: Array) -> Component: ...
 
@@ -113,53 +111,48 @@ class SpikeSlab(NamedTuple):
     def log_prob(self, u: Array, log_odds: Array) -> Array:
         """log of the mixture, whose spike is no point; `log_odds` are those of eta."""
         ratio = float(np.max(self.ratio))
+        size, narrow, of_one = self._sizes(u, ratio)
         return np.logaddexp(
-            self.log_density(u) - np.logaddexp(0, -log_odds),
-            self.log_density(u, ratio) - np.logaddexp(0, log_odds),
+            of_one - np.logaddexp(0, -log_odds) - size,
+            of_one - np.log(ratio) - np.logaddexp(0, log_odds) - narrow * size,
         )
 
     def sloped(self, u: Array, log_odds: Array) -> tuple[Array, Array]:
         """log of the mixture and its derivative; infinite log odds: of the slab alone."""
-        slab, ratio = self.log_density(u), float(np.max(self.ratio))
+        ratio, towards = float(np.max(self.ratio)), -np.sign(u) if self.laplace else -u
+        size, narrow, of_one = self._sizes(u, ratio)
+        slab = of_one - np.logaddexp(0, -log_odds) - size
         if not ratio:  # there is nothing beside it where a weight is not zero
-            return slab - np.logaddexp(0, -log_odds), -np.sign(u) if self.laplace else -u
-        logit = log_odds + slab - self.log_density(u, ratio)
-        p = expit(logit)
-        log_prob = slab - np.logaddexp(0, -log_odds) + np.logaddexp(0, -logit)
-        if self.laplace:
-            return log_prob, -np.sign(u) * (p + (1 - p) / ratio)
-        return log_prob, -u * (p + (1 - p) / ratio**2)
+            return slab, towards
+        against = -log_odds - np.log(ratio) - (narrow - 1) * size  # log odds of the spike
+        odds = np.exp(np.minimum(against, 700.0))  # and log1p: numpy's are vectorised, logaddexp is not
+        excess = odds / (1 + odds) * (narrow - 1)
+        return slab + np.maximum(np.log1p(odds), against), towards * (1 + excess)
 
-    def slab_norm(self, a: Array, b: Array) -> Array:
-        """log of the integral of the slab under exp(-a w^2/2 + b w), as in `slab`."""
+    def _sizes(self, u: Array, ratio: float) -> tuple[Array, float, float]:
+        """Minus log slab up to its constant; what the spike multiplies it with; that constant."""
         if self.laplace:
-            return _laplace_norm(a, b, 1.0)[0]
-        return 0.5 * (b**2 / (1 + a) - np.log1p(a))
+            return np.abs(u), 1 / ratio if ratio else np.inf, -np.log(2.0)
+        return 0.5 * u**2, 1 / ratio**2 if ratio else np.inf, -0.5 * _LOG_2PI
 
-    def spike_norm(self, a: Array, b: Array) -> Array:
-        """log of the integral of the spike under exp(-a w^2/2 + b w), as in `spike`."""
-        if not np.any(self.ratio):
-            return np.zeros(np.broadcast_shapes(a.shape, b.shape))
-        if self.laplace:
-            return _laplace_norm(a, b, 1 / self.ratio)[0]
-        r = self.ratio**2
-        return 0.5 * (b**2 * r / (1 + a * r) - np.log1p(a * r))
+    def log_norms(self, a: Array, b: Array) -> tuple[Array, Array]:
+        """log of the integrals of slab and spike under exp(-a w^2/2 + b w), as in `slab` and `spike`."""
+        norm = _log_laplace if self.laplace else _log_normal
+        slab = norm(a, b, 1.0)
+        return slab, norm(a, b, self.ratio) if np.any(self.ratio) else np.zeros_like(slab)
 
     def slab(self, a: Array, b: Array) -> Component:
         """The slab under exp(-a w^2/2 + b w)."""
         if self.laplace:
             return _laplace(a, b, 1.0)
-        return Component(self.slab_norm(a, b), b / (1 + a), 1 / (1 + a))
+        return _normal(a, b, 1.0)
 
     def spike(self, a: Array, b: Array) -> Component:
         """The spike under exp(-a w^2/2 + b w)."""
-        if not self.laplace and np.any(self.ratio):
-            r = self.ratio**2
-            return Component(self.spike_norm(a, b), b * r / (1 + a * r), r / (1 + a * r))
         if not np.any(self.ratio):
             nothing = np.zeros(np.broadcast_shapes(a.shape, b.shape))
             return Component(nothing, nothing, nothing)
-        return _laplace(a, b, 1 / self.ratio)
+        return (_laplace if self.laplace else _normal)(a, b, self.ratio)
 
     def tilted(self, a: Array, b: Array, log_odds: Array) -> Tilted:
         """Moments of the mixture, `log_odds` being those of eta."""
@@ -177,7 +170,8 @@ class SpikeSlab(NamedTuple):
         Infinite log odds: there must be an edge.
         """
         sure = log_odds == np.inf
-        p = expit(log_odds + np.where(sure, 0.0, self.slab_norm(a, b) - self.spike_norm(a, b)))
+        slab, spike = self.log_norms(a, b)
+        p = expit(log_odds + np.where(sure, 0.0, slab - spike))
         edge = rng.random(a.shape) < p
         return self.draw(a, b, edge, rng), edge, p
 
@@ -226,21 +220,39 @@ def _cut_moments(x: Array) -> tuple[Array, Array]:
     )
 
 
-def _laplace_norm(a: Array, b: Array, rate: Array | float) -> tuple[Array, Array]:
-    """log of the integral of a Laplace density under exp(-a w^2/2 + b w), and the share of it above zero."""
-    s = 1 / np.sqrt(a)
-    log_up, log_down = _log_cut((b - rate) * s), _log_cut(-(b + rate) * s)
-    log_sum = np.logaddexp(log_up, log_down)
-    return np.log(rate / 2) + 0.5 * (_LOG_2PI - np.log(a)) + log_sum, np.exp(log_up - log_sum)
+def _log_normal(a: Array, b: Array, sd: Array | float) -> Array:
+    """log of the integral of a normal density under exp(-a w^2/2 + b w)."""
+    var = np.square(sd)
+    return 0.5 * (b**2 * var / (1 + a * var) - np.log1p(a * var))
 
 
-def _laplace(a: Array, b: Array, rate: Array | float) -> Component:
+def _normal(a: Array, b: Array, sd: Array | float) -> Component:
+    posterior = np.square(sd) / (1 + a * np.square(sd))
+    return Component(_log_normal(a, b, sd), b * posterior, posterior)
+
+
+def _log_laplace(a: Array, b: Array, scale: Array | float) -> Array:
+    """log of the integral of a Laplace density under exp(-a w^2/2 + b w).
+
+    Of its two sides at most one is far up, and then the other is nothing beside it.
+    """
     s = 1 / np.sqrt(a)
-    up, down = (b - rate) * s, -(b + rate) * s
-    log_norm, p = _laplace_norm(a, b, rate)
+    middle, half = b * s, s / scale
+    top = np.abs(middle) - half  # the larger of the two points where a side is cut off
+    low = np.minimum(top, _WHOLE)
+    sides = erfcx(-np.sqrt(0.5) * low) + erfcx(np.sqrt(0.5) * (low + 2 * half))
+    log_sides = np.where(top < _WHOLE, np.log(0.5 * sides), 0.5 * top**2)
+    return 0.5 * (_LOG_2PI - np.log(a)) - np.log(2 * scale) + log_sides
+
+
+def _laplace(a: Array, b: Array, scale: Array | float) -> Component:
+    s = 1 / np.sqrt(a)
+    up, down = (b - 1 / scale) * s, -(b + 1 / scale) * s
+    p = expit(_log_cut(up) - _log_cut(down))  # of what lies above zero
     (m1, v1), (m0, v0) = _cut_moments(up), _cut_moments(down)
     mean = s * (p * m1 - (1 - p) * m0)
-    return Component(log_norm, mean, s**2 * (p * v1 + (1 - p) * v0 + p * (1 - p) * (m1 + m0) ** 2))
+    var = s**2 * (p * v1 + (1 - p) * v0 + p * (1 - p) * (m1 + m0) ** 2)
+    return Component(_log_laplace(a, b, scale), mean, var)
 
 
 def _draw_laplace(a: Array, b: Array, rate: Array, rng: np.random.Generator) -> Array:

@@ -353,16 +353,16 @@ class RowMoments:
         level = level + 0.5 * np.trace(np.linalg.solve(inner, pulled), axis1=-2, axis2=-1)
         if not len(self.pattern):
             return level
-        inner = self._inner(weight, scaled, precision)
+        lower = _inverse_root(self._inner(weight, scaled, precision))
         rows = np.bincount(self.pattern, minlength=len(self.seen))
-        log_det = np.linalg.slogdet(inner)[1] + log_cov[:, None] + log_noise @ self.seen.T
-        level = level - 0.5 * log_det @ rows
+        log_det = -2 * np.log(np.diagonal(lower, axis1=-2, axis2=-1)).sum(-1)
+        level = level - 0.5 * (log_det + log_cov[:, None] + log_noise @ self.seen.T) @ rows
         for start in range(0, len(self.pattern), _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
             pattern = self.pattern[part]
             left = (self.x[:, part] - self.known[part] @ c) * self.seen[pattern]
-            pull = left @ scaled
-            explained = (pull * np.linalg.solve(inner[:, pattern], pull[..., None])[..., 0]).sum((-1, -2))
+            half = lower[:, pattern] @ (left @ scaled)[..., None]
+            explained = (half**2).sum((-1, -2, -3))
             level = level + 0.5 * (explained - (left**2 / noise[:, None]).sum((-1, -2)))
         return level
 
@@ -405,7 +405,7 @@ class RowMoments:
     ) -> Array:
         """Factors (chain, row, factor) of some of the rows whose factors are drawn."""
         pattern = self.pattern[part]
-        lower = np.linalg.inv(np.linalg.cholesky(self._inner(weight, scaled, precision)))
+        lower = _inverse_root(self._inner(weight, scaled, precision))
         root = np.swapaxes(lower, -1, -2)
         means = self.known[part] @ np.swapaxes(coefficients, -1, -2)
         pull = ((self.x[:, part] - means) * self.seen[pattern]) @ scaled
@@ -414,6 +414,16 @@ class RowMoments:
             return (pull @ root[:, 0] + noise) @ lower[:, 0]
         half = (lower[:, pattern] @ pull[..., None])[..., 0] + noise
         return (root[:, pattern] @ half[..., None])[..., 0]
+
+
+def _inverse_root(precision: Array) -> Array:
+    """Inverses of the Cholesky factors of small matrices (..., i, i), row by row of all at once."""
+    lower = np.moveaxis(np.linalg.cholesky(precision).astype(float), (-2, -1), (0, 1))
+    inverse = np.zeros(lower.shape)
+    for i in range(len(lower)):
+        inverse[i, i] = 1 / lower[i, i]
+        inverse[i, :i] = -inverse[i, i] * (lower[i, :i, None] * inverse[:i, :i]).sum(0)
+    return np.ascontiguousarray(np.moveaxis(inverse, (0, 1), (-2, -1)))
 
 
 def _root(square: Array) -> Array | None:

@@ -66,7 +66,7 @@ def moved_axes(
     n, g, k = weight.shape
     odds = np.where(must, np.inf, log_odds) if must.any() else log_odds
     begun: Array = np.linalg.cholesky(cov).astype(float)
-    straight = weight @ begun
+    straight, identity = weight @ begun, np.eye(k)
 
     def density_at(direction: Array) -> tuple[Array, Array]:
         """log p(T) (chain,), and its slope along the spheres (chain, factor, factor)."""
@@ -76,7 +76,7 @@ def moved_axes(
         log_det = np.linalg.slogdet(direction)[1]
         level = log_prior.sum((-1, -2)) - (g - 1) * log_det + correlation_prior.log_density(2 * log_det, k)
         inner = np.swapaxes(loading, -1, -2) @ slope / slab_scale
-        inner[:, range(k), range(k)] += (g - 1 - 2 * correlation_prior.slope(2 * log_det, k))[:, None]
+        inner = inner + (g - 1 - 2 * correlation_prior.slope(2 * log_det, k))[:, None, None] * identity
         return level, _tangent(-inner @ np.swapaxes(back, -1, -2), direction)
 
     # The sum of squares is the same in all axes, so that steps are as long on the way back.

@@ -34,9 +34,10 @@ Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 # Factors up to which a sweep tries all shears; of more, as many for each factor as there would be of so many.
 _ALL = 6
-# Logarithms of the shortest and longest step, in standard deviations of what the factors say. Half the shears
-# are drawn from that instead; a zero under a narrow spike lets a shear move little.
-_SHEAR, _SCALE = (np.log(0.003), np.log(1.0)), (np.log(0.5), np.log(4.0))
+# Logarithms of the shortest and longest step, in standard deviations of what the factors say. Of the shears
+# the share _STEPPED are such steps, which a zero under a narrow spike wants short; the others are drawn from
+# what the factors say.
+_SHEAR, _SCALE, _STEPPED = (np.log(0.003), np.log(1.0)), (np.log(0.5), np.log(4.0)), 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,30 +96,38 @@ class Expansion:
         """
         n, _, k = weight.shape
         weight, whole, by = weight.copy(), whole.copy(), np.tile(np.eye(k), (n, 1, 1))
-        level = self._log_prior(weight, log_odds, np.arange(k))
-        for i, j in self._some(rng):
-            column = np.array([j])
+        odds, maps = log_odds + self._sure, self._some(rng)
+        level = self._log_prior(weight, odds, self.permitted)
+        size = (len(maps), n)
+        normal, threshold = rng.standard_normal(size), np.log(rng.random(size))
+        scales = np.exp(rng.uniform(*_SCALE, len(maps))) / np.sqrt(2.0 * n_rows)
+        steps = np.where(rng.random(len(maps)) < _STEPPED, np.exp(rng.uniform(*_SHEAR, len(maps))), 0.0)
+        for m, (i, j) in enumerate(maps):
             pull = (whole[:, j] * precision[:, i]).sum(-1)
             sharp = whole[:, j, j] * precision[:, i, i]
-            now = weight[..., column]
+            now = weight[..., j]
             if i == j:
-                log_s = np.exp(rng.uniform(*_SCALE)) / np.sqrt(2.0 * n_rows) * rng.standard_normal(n)
-                a, tried = np.expm1(log_s), now * np.exp(-log_s)[:, None, None]
-                both_ways = (n_rows - self._there(now, column).sum((-1, -2))) * log_s
+                log_s = scales[m] * normal[m]
+                a, tried = np.expm1(log_s), now * np.exp(-log_s)[:, None]
+                gain = (n_rows - self._there(now, self.permitted[:, j]).sum(-1)) * log_s
+                gain = gain - a * (pull + 0.5 * a * sharp)
             else:
-                a, both_ways = _shear(pull, sharp, rng)
-                tried = now - a[:, None, None] * weight[..., [i]]
-            new = self._log_prior(tried, log_odds, column)[:, 0]
-            ratio = new - level[:, j] - a * pull - 0.5 * a**2 * sharp + both_ways
-            taken = np.log(rng.random(n)) < ratio
+                sd = 1 / np.sqrt(sharp)
+                a = sd * normal[m] * steps[m] if steps[m] else sd * normal[m] - pull / sharp
+                gain = -a * (pull + 0.5 * a * sharp) if steps[m] else 0.0  # drawn from what factors say
+                tried = now - a[:, None] * weight[..., i]
+            new = self._log_prior(tried, odds[..., j], self.permitted[:, j])
+            taken = threshold[m] < new - level[:, j] + gain
             if self._point:
-                taken &= ((now == 0) == (tried == 0)).all((-1, -2))
-            a = np.where(taken, a, 0.0)
-            weight[..., column] = np.where(taken[:, None, None], tried, now)
+                taken &= ((now == 0) == (tried == 0)).all(-1)
+            if not taken.any():
+                continue
+            a = np.where(taken, a, 0.0)[:, None]
+            weight[..., j] = np.where(taken[:, None], tried, now)
             level[:, j] = np.where(taken, new, level[:, j])
-            by[:, i] += a[:, None] * by[:, j]
-            whole[:, i] += a[:, None] * whole[:, j]
-            whole[:, :, i] += a[:, None] * whole[:, :, j]
+            by[:, i] += a * by[:, j]
+            whole[:, i] += a * whole[:, j]
+            whole[:, :, i] += a * whole[:, :, j]
         return weight, by
 
     def _some(self, rng: np.random.Generator) -> NDArray[np.intp]:
@@ -132,29 +141,21 @@ class Expansion:
         """Whether loadings are zero without an edge, and stay so."""
         return not np.any(self.density.ratio)
 
-    def _there(self, weight: Array, columns: NDArray[np.intp]) -> Bools:
-        """Which loadings of some columns (chain, feature, column) have a density."""
-        there = np.broadcast_to(self.permitted[:, columns], weight.shape)
+    @cached_property
+    def _sure(self) -> Array:
+        """What is added to log odds where an edge has to be there."""
+        return np.where(self.must, np.inf, 0.0)
+
+    def _there(self, weight: Array, permitted: Bools) -> Bools:
+        """Which loadings have a density."""
+        there = np.broadcast_to(permitted, weight.shape)
         return there & (weight != 0) if self._point else there
 
-    def _log_prior(self, weight: Array, log_odds: Array, columns: NDArray[np.intp]) -> Array:
-        """log prior of columns of loadings (chain, feature, column), edges summed out: (chain, column)."""
+    def _log_prior(self, weight: Array, log_odds: Array, permitted: Bools) -> Array:
+        """log prior of loadings (chain, feature) or (chain, feature, factor), summed over features."""
         u = weight / self.slab_scale
-        if self._point:
-            log_prior = self.density.log_density(u)
-        else:
-            sure = np.where(self.must[:, columns], np.inf, 0.0)
-            log_prior = self.density.log_prob(u, log_odds[..., columns] + sure)
-        return np.where(self._there(weight, columns), log_prior, 0.0).sum(1)
-
-
-def _shear(pull: Array, sharp: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """A shear of each chain, and the log density of proposing its way back less that of proposing it."""
-    sd, normal = 1 / np.sqrt(sharp), rng.standard_normal(pull.shape)
-    if rng.random() < 0.5:
-        return sd * np.exp(rng.uniform(*_SHEAR)) * normal, np.zeros_like(pull)
-    a = -pull / sharp + sd * normal
-    return a, a * pull + 0.5 * a**2 * sharp
+        log_prior = self.density.log_density(u) if self._point else self.density.log_prob(u, log_odds)
+        return log_prior.sum(1, where=self._there(weight, permitted))
 
 
 def translation(

@@ -22,10 +22,12 @@ American Statistical Association 103(482), on summing out in part).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from ....priors import LKJ
 from ..density.weight import Slabs
@@ -109,25 +111,27 @@ class MarginalAngles:
         a, b = likelihood
         first = weight[..., i] / self.slab_scale
         cos, sin, alpha, beta = self._angles(cov[:, i, j], first.size, rng)
-        odds, free = np.broadcast_to(log_odds, weight.shape), self.permitted[:, i]
+        odds, free = log_odds + self._sure, self.permitted[:, i]
         scaled, shift = first / alpha[..., None], (beta / alpha)[..., None] * first
         centre = b - shift * a
-        level = (shift * (b - 0.5 * shift * a) + self._log_evidence(j, odds[..., j], a, centre)).sum(-1)
-        of_first = self.density.log_prob(scaled, odds[..., i] + np.where(self.must[:, i], np.inf, 0.0))
-        level += np.where(free, of_first, 0.0).sum(-1) + (k - 1 - free.sum()) * np.log(sin)
+        log_evidence, log_odds_after = self._summed_out(j, odds[..., j], a, centre)
+        level = (shift * (b - 0.5 * shift * a) + log_evidence).sum(-1)
+        of_first = self.density.log_prob(scaled, odds[..., i])
+        level += of_first.sum(-1, where=free) + (k - 1 - free.sum()) * np.log(sin)
         log_det = np.linalg.slogdet(cov)[1] + 2 * np.log(alpha)
         level += self.correlation_prior.log_density(log_det, k)
-        at_mode = (first[:, free] == 0).any(1)  # zeros of a start are no draws of the spike
+        at_mode = (first == 0).any(1, where=free)  # zeros of a start are no draws of the spike
         level = np.where(at_mode & (alpha != 1), -np.inf, level)
         picked = (place(level, rng), np.arange(n))
 
-        weight, edge, cov, by = weight.copy(), edge.copy(), cov.copy(), np.tile(np.eye(k), (n, 1, 1))
+        weight, edge, cov, by = weight.copy(), edge.copy(), cov.copy(), np.zeros_like(cov)
         weight[..., i] = self.slab_scale * scaled[picked]
-        sure = np.where(self.must[:, j], np.inf, 0.0)
-        now, moved = weight[..., j] / self.slab_scale, self.permitted[:, j] & (alpha[picked] != 1)[:, None]
-        drawn, there, _ = self.density.stepped(a, centre[picked], odds[..., j] + sure, now, rng)
-        weight[..., j] = self.slab_scale * np.where(moved, drawn, now)
+        there = rng.random(a.shape) < expit(log_odds_after[picked])
+        drawn = self.density.draw(a, centre[picked], there, rng)
+        moved = self.permitted[:, j] & (alpha[picked] != 1)[:, None]
+        weight[..., j] = np.where(moved, self.slab_scale * drawn, weight[..., j])
         edge[..., j] = np.where(moved, there, edge[..., j])
+        by[:, range(k), range(k)] = 1.0
         by[:, i, i], by[:, i, j] = alpha[picked], beta[picked]
         row = by[:, i, i, None] * cov[:, i] + by[:, i, j, None] * cov[:, j]
         row[:, i], row[:, j] = 1.0, cos[picked]
@@ -150,8 +154,19 @@ class MarginalAngles:
         alpha = np.where(by == 0, 1.0, sin / np.maximum(np.sin(begun), 1e-12))
         return cos, sin, alpha, np.where(by == 0, 0.0, cos - alpha * np.cos(begun))
 
-    def _log_evidence(self, j: int, log_odds: Array, a: Array, b: Array) -> Array:
-        """log of the integral of exp(-A u^2 / 2 + B u) over loadings of factor j; 0 of forbidden ones."""
-        slab, zero = self.density.slab_norm(a, b), self.density.spike_norm(a, b)
-        free = np.logaddexp(slab - np.logaddexp(0, -log_odds), zero - np.logaddexp(0, log_odds))
-        return np.where(self.must[:, j], slab, np.where(self.permitted[:, j], free, 0.0))
+    def _summed_out(self, j: int, log_odds: Array, a: Array, b: Array) -> tuple[Array, Array]:
+        """log of the integral of exp(-A u^2 / 2 + B u) over loadings of factor j, and edges' log odds there.
+
+        Forbidden loadings have an integral of 1.
+        """
+        slab, spike = self.density.log_norms(a, b)
+        log_odds = log_odds + self._sure[:, j]
+        either = np.logaddexp(slab - np.logaddexp(0, -log_odds), spike - np.logaddexp(0, log_odds))
+        if not self.permitted[:, j].all():
+            either = np.where(self.permitted[:, j], either, 0.0)
+        return either, log_odds + slab - spike
+
+    @cached_property
+    def _sure(self) -> Array:
+        """What is added to log odds where an edge has to be there."""
+        return np.where(self.must, np.inf, 0.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pyro_sparse.inference.edges.mcmc.row_moments import Moments, RowMoments
+from pyro_sparse.inference.edges.mcmc.row_moments import Moments, RowMoments, _inverse_root
 
 N, G, K, DRAWS = 40, 5, 2, 20_000
 
@@ -157,3 +157,11 @@ def test_factors_in_another_order_have_their_sums_in_another_order():
     np.testing.assert_array_equal(turned.cross, moments.cross[..., ::-1])
     np.testing.assert_array_equal(turned.whole, moments.whole[..., ::-1, ::-1])
     np.testing.assert_array_equal(turned.centred(given[4][None]), moments.centred(given[4][None])[..., ::-1])
+
+
+def test_the_inverse_of_a_root_is_that_of_its_matrix():
+    a = np.random.default_rng(0).normal(size=(2, 7, 5, 5))
+    precision = a @ np.swapaxes(a, -1, -2) + np.eye(5)
+    inverse = _inverse_root(precision)
+    np.testing.assert_allclose(np.swapaxes(inverse, -1, -2) @ inverse, np.linalg.inv(precision), atol=1e-12)
+    np.testing.assert_array_equal(np.triu(inverse, 1), 0.0)

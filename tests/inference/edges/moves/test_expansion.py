@@ -81,8 +81,9 @@ def test_loadings_and_factors_of_the_prior_are_left_alone(permitted, laplace, ra
 def test_a_step_too_long_is_not_taken(monkeypatch, steps):
     for which in ("_SHEAR", "_SCALE"):
         monkeypatch.setattr(expansion, which, (-60.0, -60.0))
-    monkeypatch.setattr(expansion, steps, (4.0, 4.0))
-    monkeypatch.setattr(expansion, "_shear", lambda pull, sharp, rng: (np.full(3, np.exp(9.0)), 0.0))
+    longest = {"_SHEAR": 9.0, "_SCALE": 4.0}[steps]
+    monkeypatch.setattr(expansion, steps, (longest, longest))
+    monkeypatch.setattr(expansion, "_STEPPED", 1.0)
     rng = np.random.default_rng(0)
     weight, z = drawn(3, SAME, np.zeros_like(SAME), False, 0.2, rng)
     new, other = step(maps_of(SAME, 0.2), weight, z, rng)

@@ -64,7 +64,7 @@ def step(moves, pair, weight, edge, cov, z, x, log_odds, rng):
 def test_evidence_is_the_integral_over_loadings_and_edges(laplace, ratio):
     moves, odds = angles_of(FEWER, laplace, ratio), -0.4
     a, b = np.array([[3.0, 0.5, 8.0, 2.0]]), np.array([[-1.0, 2.0, 5.0, 0.3]])
-    got = moves._log_evidence(2, np.full((1, 4), odds), a, b)[0]
+    got, odds_after = (array[0] for array in moves._summed_out(2, np.full((1, 4), odds), a, b))
     p = 1 / (1 + np.exp(-odds))
     slab = stats.laplace() if laplace else stats.norm()
 
@@ -82,6 +82,9 @@ def test_evidence_is_the_integral_over_loadings_and_edges(laplace, ratio):
         zero = integral(scaled, g) if ratio else 1.0
         wanted = {0: p * nonzero + (1 - p) * zero, 1: 1.0, 2: p * nonzero + (1 - p) * zero, 3: nonzero}[g]
         np.testing.assert_allclose(np.exp(got[g]), wanted, rtol=1e-5)
+        if g in (0, 2):
+            share = p * nonzero / wanted
+            np.testing.assert_allclose(1 / (1 + np.exp(-odds_after[g])), share, rtol=1e-5)
 
 
 def test_what_other_columns_predict_moves_by_the_factor_that_is_summed_out_and_correlations_stay_so():
