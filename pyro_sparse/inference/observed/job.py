@@ -20,10 +20,10 @@ from ..training import checkpoint as files
 from ..training.ranks import ALONE
 from .checks import cut_off, missing_cells, missing_lags, noise_correlation, within_step
 from .observed_result import ObservedFit
-from .posterior import Candidates, TermPosterior, term_posterior
+from .posterior import TermPosterior, candidates_of, term_posterior
 from .schedule import ObservedSchedule
 from .steps import LEAST_STEPS, Steps, imputed, observed_values, steps_of
-from .terms import far_cells
+from .terms import effects_basis, far_cells, freed, winsorised
 
 if TYPE_CHECKING:
     from ..training.loop import Run
@@ -70,8 +70,8 @@ class ObservedJob:
         self.n_steps, self.ranks = 1, ALONE
         self.forbidden_pairs = _forbidden(model, sequences)
         least = 1 if model.lags == "auto" else int(model.lags)
-        targets = steps_of(sequences, observed_values(sequences), least).targets
-        n_steps = len(targets)
+        steps = steps_of(sequences, observed_values(sequences), least)
+        targets, n_steps = steps.targets, len(steps.targets)
         if n_steps < LEAST_STEPS:
             raise ValueError(
                 f"X: has {n_steps} step(s) with {least} frame(s) before them, wanted at least {LEAST_STEPS} "
@@ -83,6 +83,7 @@ class ObservedJob:
                 f"X: column {sequences.feature_names[int(few.argmax())]!r} was seen in {seen[few.argmax()]} "
                 f"of {n_steps} steps, wanted at least {LEAST_STEPS}; leave it out"
             )
+        _check_covariates(sequences, steps)
         self.settings: dict[str, Any] = {
             "model": type(model).__name__,
             "seed": seed,
@@ -92,17 +93,21 @@ class ObservedJob:
             "curves": model.curves,
             "products": model.products,
             "power": model.power,
+            "covariates": [] if sequences.design is None else sequences.design.names,
             **self.schedule.as_dict(),
         }
 
     @cached_property
     def fingerprint(self) -> str:
         """What must agree for a file to belong to this fit."""
-        data = files.digest(*self.sequences.content())
         made = files.made(self.model)
         return json.dumps(
-            {**self.settings, "made": made, "data": data, "version": __version__}, sort_keys=True
+            {**self.settings, "made": made, "data": self._digest, "version": __version__}, sort_keys=True
         )
+
+    @cached_property
+    def _digest(self) -> str:
+        return files.digest(*self.sequences.content())
 
     def groups(self) -> list[range]:
         """All chains share a pass."""
@@ -182,15 +187,21 @@ class ObservedJob:
             noise_correlation=correlation,
             explained=1 - np.nanmean(residual**2, 0),
             lag_evidence=by_lag,
-            settings={**self.settings, "lags": lags, "steps": len(steps[0].targets), "version": __version__},
+            sets=posteriors[0].sets,
+            slab=posteriors[0].slab,
+            settings={
+                **self.settings,
+                "data": self._digest,
+                "lags": lags,
+                "steps": len(steps[0].targets),
+                "version": __version__,
+            },
             findings=findings,
         )
 
     def _posterior(self, steps: Steps, lags: int, seed: int, look: bool = False) -> TermPosterior:
         """Parents of all targets; a brief look has no products and one chain."""
-        d = len(self.sequences.feature_names)
-        n_actions = len(self.sequences.action_names)
-        candidates = Candidates(d, lags, n_actions, tuple(self.sequences.action_widths))
+        d, candidates = len(self.sequences.feature_names), candidates_of(self.sequences, lags)
         forbidden = None
         if self.forbidden_pairs.any():
             past, action = self.forbidden_pairs[:, :d], self.forbidden_pairs[:, d:]
@@ -208,6 +219,7 @@ class ObservedJob:
             rounds=schedule.rounds,
             n_chains=1 if look else self.n_restarts,
             num_draws=1 if look else schedule.num_draws,
+            covariates=steps.covariates,
             seed=seed,
         )
 
@@ -294,3 +306,29 @@ def _forbidden(model: ObservedTransition, sequences: Sequences) -> NDArray[np.bo
                 )
         forbidden[names.index(target), sources.index(source)] = True
     return forbidden
+
+
+def _check_covariates(sequences: Sequences, steps: Steps) -> None:
+    """Complain where trend, season and covariates leave nothing of a variable or an action."""
+    if steps.covariates is None or sequences.design is None:
+        return
+    names = " and ".join(sequences.design.names)
+    for j, name in enumerate(sequences.feature_names):
+        seen = ~np.isnan(steps.targets[:, j])
+        basis = effects_basis(steps.covariates[seen])
+        if (rest := int(seen.sum()) - 1 - basis.shape[1]) < LEAST_STEPS:
+            raise ValueError(
+                f"trend, season, covariates: have {basis.shape[1]} effects on {name!r}, seen in "
+                f"{int(seen.sum())} steps, which leaves {max(rest, 0)}, wanted at least {LEAST_STEPS}; leave "
+                "some out, or give longer sequences"
+            )
+        if not freed(winsorised(steps.targets[seen][:, [j]]), basis).any():
+            raise ValueError(f"X: column {name!r} follows from {names}; leave it out, or them")
+    if sequences.actions is not None:
+        actions = steps.inputs[:, -sequences.actions.shape[-1] :]
+        basis = effects_basis(steps.covariates)
+        left: NDArray[np.bool_] = np.any(freed(winsorised(actions), basis) != 0, axis=0)
+        ends = np.cumsum(sequences.action_widths)
+        for name, end, width in zip(sequences.action_names, ends, sequences.action_widths, strict=True):
+            if not left[end - width : end].any():
+                raise ValueError(f"actions: {name!r} follows from {names}; leave it out, or them")

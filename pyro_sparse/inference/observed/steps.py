@@ -29,12 +29,15 @@ class Steps(NamedTuple):
         Steps left out because nothing was seen of a frame that they would need.
     n_filled : int
         Steps with an input that was imputed.
+    covariates : ndarray (step, column) or None
+        Trend, season and covariates of the targets' frames.
     """
 
     inputs: NDArray[np.float64]
     targets: NDArray[np.float64]
     n_blank: int
     n_filled: int
+    covariates: NDArray[np.float64] | None = None
 
 
 def observed_values(sequences: Sequences) -> NDArray[np.float64]:
@@ -83,17 +86,17 @@ def steps_of(sequences: Sequences, values: NDArray[np.float64], lags: int) -> St
     parts = [values[:, part][use] for part in before]
     if sequences.actions is not None:
         parts.append(sequences.actions[:, lags:][use])
-    return Steps(
-        np.concatenate(parts, 1), observed[:, lags:][use], int((has_past & ~use).sum()), int(filled.sum())
-    )
+    covariates = None if sequences.covariates is None else sequences.covariates[:, lags:][use]
+    n_blank, n_filled = int((has_past & ~use).sum()), int(filled.sum())
+    return Steps(np.concatenate(parts, 1), observed[:, lags:][use], n_blank, n_filled, covariates)
 
 
 def imputed(sequences: Sequences, rng: np.random.Generator) -> NDArray[np.float64]:
     """A draw of the missing cells given the others: each by a regression on its frame and its neighbours.
 
     Chained equations: a variable is regressed on the other variables of its frame, on all variables of the
-    frames before and after, and on the actions; coefficients and noise are drawn. Frames of which nothing was
-    seen stay missing.
+    frames before and after, and on actions and covariates; coefficients and noise are drawn. Frames of which
+    nothing was seen stay missing.
 
     Parameters
     ----------
@@ -117,8 +120,7 @@ def imputed(sequences: Sequences, rng: np.random.Generator) -> NDArray[np.float6
             edge = np.zeros_like(x[:, :1])
             parts = [np.ones_like(x[..., :1]), beside]
             parts += [np.concatenate([edge, x[:, :-1]], 1), np.concatenate([x[:, 1:], edge], 1)]
-            if sequences.actions is not None:
-                parts.append(sequences.actions)
+            parts += [a for a in (sequences.actions, sequences.covariates) if a is not None]
             design = np.concatenate(parts, -1)
             known, wanted = seen[..., j] & frame, to_fill[..., j]
             a, y = design[known], x[..., j][known]
