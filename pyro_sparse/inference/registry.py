@@ -217,7 +217,7 @@ def _warned(data: DataT, findings: list[Finding]) -> DataT:
 
 _TERMS_AGAINST = {  # of an `ObservedTransition`, by what is found
     "trend": 'give the model trend="linear", or "spline"',
-    "season": "give the model season={period:g}",
+    "season": "give the model its season: so many steps that {period:g} divides them, or a word ('month')",
 }
 _OF_SEQUENCES = ("actions", "id", "time", "time_step")
 PER_ROW = tuple(  # what the likelihoods read of rows beside their cells

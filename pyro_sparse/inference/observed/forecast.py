@@ -20,6 +20,7 @@ from ..._utils.checks import check_whole
 from ...data.actions_ahead import actions_ahead
 from ...data.frame_covariates import future_columns
 from ...data.sequences import Sequences
+from ..training.checkpoint import digest
 from .posterior import candidates_of, classes_of
 from .steps import imputed, observed_values, steps_of
 from .terms import TermMap, effects_basis, freed, term_map, units_of
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ..._utils.types import TableLike
     from .observed_result import ObservedFit
 
-__all__ = ["Effects", "drawn_ahead", "drawn_effects", "forecast"]
+__all__ = ["Effects", "check_own_sequences", "drawn_ahead", "drawn_effects", "forecast"]
 
 _MOST_CELLS = 10_000_000  # of terms that are computed at once
 _FILLED = 5  # different imputations of the last frames, where cells are missing
@@ -76,6 +77,7 @@ def forecast(
     """
     check_whole(1, steps=steps, num_draws=num_draws)
     check_whole(0, seed=seed)
+    check_own_sequences(fit)
     actions = actions_ahead(fit.sequences, sequences, steps, future_actions)
     covariates = future_columns(sequences, steps, future_covariates, "future_covariates")
     draws = drawn_ahead(fit, sequences, actions, covariates, steps, num_draws, seed)
@@ -88,6 +90,30 @@ def forecast(
             "feature": fit.feature_names,
         },
     )
+
+
+def check_own_sequences(fit: ObservedFit) -> None:
+    """Complain unless the fit has the sequences that it was made from.
+
+    Parameters
+    ----------
+    fit : ObservedFit
+
+    Raises
+    ------
+    ValueError
+        The fit was loaded without its sequences, or has others.
+    """
+    if not len(fit.sequences):
+        raise ValueError(
+            "X: forecasts follow from the steps of the fit, which a loaded one has not: use "
+            "fit.with_data(X, ...) with its own sequences first"
+        )
+    if digest(*fit.sequences.content()) != fit.settings["data"]:
+        raise ValueError(
+            "X: the fit has other sequences than it was made from: use fit.with_data(X, ...) with those, and "
+            "give the ones to go on from to forecast"
+        )
 
 
 def drawn_ahead(
@@ -140,24 +166,7 @@ def drawn_effects(fit: ObservedFit, num_draws: int, rng: np.random.Generator) ->
         With the sequences that it was fitted to.
     num_draws : int
     rng : Generator
-
-    Raises
-    ------
-    ValueError
-        The fit was loaded without its sequences, or has others.
     """
-    if not len(fit.sequences):
-        raise ValueError(
-            "X: forecasts follow from the steps of the fit, which a loaded one has not: use "
-            "fit.with_data(X, ...) with its own sequences first"
-        )
-    from ..training.checkpoint import digest
-
-    if digest(*fit.sequences.content()) != fit.settings["data"]:
-        raise ValueError(
-            "X: the fit has other sequences than it was made from: use fit.with_data(X, ...) with those, and "
-            "give the ones to go on from to forecast"
-        )
     filled = imputed(fit.sequences, np.random.default_rng([fit.settings["seed"], 1]))
     steps = steps_of(fit.sequences, filled, fit.lags)
     candidates = candidates_of(fit.sequences, fit.lags)

@@ -326,7 +326,9 @@ class ObservedFit(FitResult):
             As `forecast`; no sequence with `steps` frames after the lags; a probability outside (0, 1).
         """
         from ..training.forecast_scores import forecast_scores
-        from .forecast import drawn_ahead
+        from .forecast import check_own_sequences, drawn_ahead
+
+        check_own_sequences(self)
 
         def draw_ahead(
             past: Sequences, actions: Any, covariates: Any, steps: int, draws: int, seed: int
