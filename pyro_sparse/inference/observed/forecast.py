@@ -9,7 +9,6 @@ The sets of terms are draws of the fit. Noises of one step are correlated as tho
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,39 +20,19 @@ from ...data.actions_ahead import actions_ahead
 from ...data.frame_covariates import future_columns
 from ...data.sequences import Sequences
 from ..training.checkpoint import digest
+from .effects import Effects, Prepared, draw_effects, prepared
 from .posterior import candidates_of, classes_of
 from .steps import imputed, observed_values, steps_of
-from .terms import TermMap, effects_basis, freed, term_map, units_of
+from .terms import term_map
 
 if TYPE_CHECKING:
     from ..._utils.types import TableLike
     from .observed_result import ObservedFit
 
-__all__ = ["Effects", "check_own_sequences", "drawn_ahead", "drawn_effects", "forecast"]
+__all__ = ["check_own_sequences", "drawn_ahead", "drawn_effects", "forecast"]
 
 _MOST_CELLS = 10_000_000  # of terms that are computed at once
 _FILLED = 5  # different imputations of the last frames, where cells are missing
-
-
-@dataclass(frozen=True, eq=False)
-class Effects:
-    """Draws of all that leads to a target, in the fit's units.
-
-    Attributes
-    ----------
-    terms : TermMap
-    weights : ndarray (draw, term)
-    intercept : ndarray (draw,)
-    covariates : ndarray (draw, column)
-        Empty without any.
-    noise_sd : ndarray (draw,)
-    """
-
-    terms: TermMap
-    weights: NDArray[np.float64]
-    intercept: NDArray[np.float64]
-    covariates: NDArray[np.float64]
-    noise_sd: NDArray[np.float64]
 
 
 def forecast(
@@ -173,70 +152,18 @@ def drawn_effects(fit: ObservedFit, num_draws: int, rng: np.random.Generator) ->
     of_column = np.repeat(np.arange(candidates.total), candidates.widths)
     sets = fit.sets.reshape(-1, *fit.sets.shape[2:])
     at = rng.choice(len(sets), num_draws, replace=num_draws > len(sets))
-    maps: dict[bytes, TermMap] = {}
+    shared: dict[bytes, Prepared] = {}
     effects = []
     for i, column in enumerate(steps.targets.T):
         seen = ~np.isnan(column)
         inputs, key = steps.inputs[seen], seen.tobytes()
-        if key not in maps:
-            maps[key] = term_map(inputs, fit.model.curves, fit.model.products, of_column)
-        slab = fit.slab[classes_of(maps[key], i, candidates)]
-        beside = None if steps.covariates is None else steps.covariates[seen]
-        effects.append(_drawn(maps[key], inputs, column[seen], beside, sets[at, i], slab, rng))
+        if key not in shared:
+            terms = term_map(inputs, fit.model.curves, fit.model.products, of_column)
+            beside = None if steps.covariates is None else steps.covariates[seen]
+            shared[key] = prepared(terms, inputs, beside)
+        slab = fit.slab[classes_of(shared[key].terms, i, candidates)]
+        effects.append(draw_effects(shared[key], column[seen], sets[at, i], slab, rng))
     return effects
-
-
-def _drawn(
-    terms: TermMap,
-    inputs: NDArray[np.float64],
-    target: NDArray[np.float64],
-    covariates: NDArray[np.float64] | None,
-    sets: NDArray[np.int16],
-    slab: NDArray[np.float64],
-    rng: np.random.Generator,
-) -> Effects:
-    """Draws of one target's effects, given terms (draw, term)."""
-    columns, units = terms.columns(inputs), units_of(target[:, None])
-    y = units.of(target[:, None])
-    n, n_draws = len(y), len(sets)
-    basis = np.zeros((n, 0)) if covariates is None else effects_basis(covariates)
-    left, size = _freed(columns, basis)
-    y_left, y_size = _freed(y, basis)
-    freedom = n - 1 - basis.shape[1]
-    always = np.ones((n, 1)) if covariates is None else np.concatenate([np.ones((n, 1)), covariates], 1)
-    u, s, v = np.linalg.svd(always, full_matrices=False)
-    s_inverse = np.where(s > 1e-9 * s[0], 1 / np.maximum(s, 1e-300), 0.0)
-    weights, noise_sd = np.zeros((n_draws, columns.shape[1])), np.zeros(n_draws)
-    beside = np.zeros((n_draws, always.shape[1]))
-    for draw, chosen in enumerate(sets):
-        chosen = chosen[chosen >= 0]
-        a = left[:, chosen]
-        precision = a.T @ a + np.diag(1 / slab[chosen])
-        with_target = a.T @ y_left[:, 0]
-        mean = np.linalg.solve(precision, with_target)
-        square = float(y_left[:, 0] @ y_left[:, 0] - with_target @ mean)
-        sd = np.sqrt(square / rng.chisquare(freedom))
-        upper = np.linalg.cholesky(precision).T
-        beta = mean + sd * np.linalg.solve(upper, rng.normal(size=len(chosen)))
-        # back to terms and target as they were before covariates were taken off
-        beta, sd = beta * y_size[0] / size[chosen], sd * y_size[0]
-        weights[draw, chosen], noise_sd[draw] = beta, sd
-        rest = u.T @ (y[:, 0] - columns[:, chosen] @ beta)
-        beside[draw] = v.T @ (s_inverse * (rest + sd * rng.normal(size=len(s))))
-    scale = units.size[0]
-    intercept = units.mean[0] + scale * beside[:, 0]
-    return Effects(terms, scale * weights, intercept, scale * beside[:, 1:], scale * noise_sd)
-
-
-def _freed(
-    values: NDArray[np.float64], basis: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """As `terms.freed`, and the sizes that columns were divided by."""
-    if not basis.shape[1]:
-        return values, np.ones(values.shape[1])
-    left = values - basis @ (basis.T @ values)
-    size = np.sqrt((left**2).mean(0))
-    return freed(values, basis), np.where(size > 0, size, 1.0)
 
 
 def _means(effects: list[Effects], inputs: NDArray[np.float64]) -> list[NDArray[np.float64]]:
