@@ -141,9 +141,9 @@ def missing_cells(n_missing: int, n_cells: int, n_filled: int, n_steps: int, dra
     """
     return Finding(
         "missing",
-        f"{n_missing} of {n_cells} cells are missing: as targets they are left out, and as inputs, in "
-        f"{n_filled} of {n_steps} steps, they were drawn {draws} times by regressions on their frame and its "
-        "neighbours, as if they were missing at random",
+        f"{n_missing} of {n_cells} cells are missing; for what they lead to, in "
+        f"{n_filled} of {n_steps} steps, they were drawn {draws} times by each chain, with the model itself, "
+        "as if they were missing at random",
         source="data",
         size=n_missing / n_cells,
     )

@@ -20,19 +20,18 @@ from ...data.actions_ahead import actions_ahead
 from ...data.frame_covariates import future_columns
 from ...data.sequences import Sequences
 from ..training.checkpoint import digest
-from .effects import Effects, Prepared, draw_effects, prepared
+from .effects import Effects, draw_effects, prepared
 from .posterior import candidates_of, classes_of
-from .steps import imputed, observed_values, steps_of
+from .steps import cells_to_fill, imputed, observed_values, steps_of
 from .terms import term_map
 
 if TYPE_CHECKING:
     from ..._utils.types import TableLike
     from .observed_result import ObservedFit
 
-__all__ = ["check_own_sequences", "drawn_ahead", "drawn_effects", "forecast"]
+__all__ = ["check_own_sequences", "drawn_ahead", "forecast"]
 
 _MOST_CELLS = 10_000_000  # of terms that are computed at once
-_FILLED = 5  # different imputations of the last frames, where cells are missing
 
 
 def forecast(
@@ -115,55 +114,64 @@ def drawn_ahead(
     steps, num_draws, seed : int
     """
     rng = np.random.default_rng(seed)
-    effects = drawn_effects(fit, num_draws, rng)
-    last = _last_frames(past, fit.lags, num_draws, rng)  # (draw, sequence, lag, variable)
     root = _root(fit.noise_correlation)
-    n, d = len(past), len(fit.feature_names)
-    ahead = np.zeros((num_draws, n, steps, d))
+    parts = []
+    for filling, of_filling in enumerate(np.array_split(np.arange(num_draws), len(fit.filled))):
+        if not len(of_filling):
+            continue
+        values = observed_values(fit.sequences)
+        values[cells_to_fill(fit.sequences)] = fit.filled[filling]
+        effects = _drawn_effects(fit, filling, values, len(of_filling), rng)
+        if past is not fit.sequences:
+            values = imputed(past, rng)
+        last = np.repeat(_last_frames(past, values, fit.lags)[None], len(of_filling), 0)
+        parts.append(_carried(effects, last, actions, covariates, steps, root, rng))
+    return np.concatenate(parts)
+
+
+def _carried(
+    effects: list[Effects],
+    last: NDArray[np.float64],
+    actions: NDArray[np.float64] | None,
+    covariates: NDArray[np.float64] | None,
+    steps: int,
+    root: NDArray[np.float64],
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """The frames that follow the last ones (draw, sequence, lag, variable)."""
+    n_draws, n, lags, d = last.shape
+    ahead = np.zeros((n_draws, n, steps, d))
     for h in range(steps):
-        inputs = last.reshape(num_draws, n, -1)
+        inputs = last.reshape(n_draws, n, -1)
         if actions is not None:
-            now = np.broadcast_to(actions[:, h], (num_draws, n, actions.shape[-1]))
+            now = np.broadcast_to(actions[:, h], (n_draws, n, actions.shape[-1]))
             inputs = np.concatenate([inputs, now], -1)
-        noise = rng.normal(size=(num_draws, n, d)) @ root.T
-        frame = np.zeros((num_draws, n, d))
+        noise = rng.normal(size=(n_draws, n, d)) @ root.T
+        frame = np.zeros((n_draws, n, d))
         for i, mean in enumerate(_means(effects, inputs)):
             frame[..., i] = mean + effects[i].noise_sd[:, None] * noise[..., i]
             if covariates is not None:
                 frame[..., i] += effects[i].covariates @ covariates[:, h].T
         ahead[:, :, h] = frame
-        last = np.concatenate([frame[:, :, None], last], 2)[:, :, : fit.lags]
+        last = np.concatenate([frame[:, :, None], last], 2)[:, :, :lags]
     return ahead
 
 
-def drawn_effects(fit: ObservedFit, num_draws: int, rng: np.random.Generator) -> list[Effects]:
-    """Draws of the effects on every target, given sets of terms that the fit drew.
-
-    Parameters
-    ----------
-    fit : ObservedFit
-        With the sequences that it was fitted to.
-    num_draws : int
-    rng : Generator
-    """
-    filled = imputed(fit.sequences, np.random.default_rng([fit.settings["seed"], 1]))
-    steps = steps_of(fit.sequences, filled, fit.lags)
+def _drawn_effects(
+    fit: ObservedFit, filling: int, values: NDArray[np.float64], num_draws: int, rng: np.random.Generator
+) -> list[Effects]:
+    """Draws of the effects on every target, given sets of terms that the fit drew."""
+    steps = steps_of(fit.sequences, values, fit.lags, filled_targets=True)
     candidates = candidates_of(fit.sequences, fit.lags)
     of_column = np.repeat(np.arange(candidates.total), candidates.widths)
-    sets = fit.sets.reshape(-1, *fit.sets.shape[2:])
+    terms = term_map(steps.inputs, fit.model.curves, fit.model.products, of_column)
+    of_steps = prepared(terms, steps.inputs, steps.covariates)
+    sets = fit.sets[filling]
     at = rng.choice(len(sets), num_draws, replace=num_draws > len(sets))
-    shared: dict[bytes, Prepared] = {}
-    effects = []
-    for i, column in enumerate(steps.targets.T):
-        seen = ~np.isnan(column)
-        inputs, key = steps.inputs[seen], seen.tobytes()
-        if key not in shared:
-            terms = term_map(inputs, fit.model.curves, fit.model.products, of_column)
-            beside = None if steps.covariates is None else steps.covariates[seen]
-            shared[key] = prepared(terms, inputs, beside)
-        slab = fit.slab[classes_of(shared[key].terms, i, candidates)]
-        effects.append(draw_effects(shared[key], column[seen], sets[at, i], slab, rng))
-    return effects
+    return [
+        draw_effects(of_steps, target, sets[at, i], fit.slab[filling][classes_of(terms, i, candidates)], rng)
+        for i, target in enumerate(steps.targets.T)
+    ]
 
 
 def _means(effects: list[Effects], inputs: NDArray[np.float64]) -> list[NDArray[np.float64]]:
@@ -182,8 +190,8 @@ def _means(effects: list[Effects], inputs: NDArray[np.float64]) -> list[NDArray[
     return means
 
 
-def _last_frames(past: Sequences, lags: int, num_draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """The last frames of each sequence, the latest first, missing cells drawn: (draw, sequence, lag, d)."""
+def _last_frames(past: Sequences, values: NDArray[np.float64], lags: int) -> NDArray[np.float64]:
+    """The last frames of each sequence, the latest first: (sequence, lag, variable)."""
     short = past.lengths < lags
     if short.any():
         first = int(short.argmax())
@@ -193,16 +201,14 @@ def _last_frames(past: Sequences, lags: int, num_draws: int, rng: np.random.Gene
         )
     at = past.lengths[:, None] - 1 - np.arange(lags)
     chain = np.arange(len(past))[:, None]
-    blank = np.asarray(np.isnan(observed_values(past)[chain, at]).all(-1))
+    blank = np.asarray(np.isnan(values[chain, at]).all(-1))
     if blank.any():
         first = int(blank.any(1).argmax())
         raise ValueError(
             f"X: of sequence {past.sequence_names[first]!r} one of the last {lags} frame(s), which lead to "
             "the next, has nothing that was seen; cut the sequence off before it"
         )
-    partly = bool(np.isnan(observed_values(past)[chain, at]).any())
-    filled = np.stack([imputed(past, rng)[chain, at] for _ in range(_FILLED if partly else 1)])
-    return filled[np.arange(num_draws) % len(filled)]
+    return np.asarray(values[chain, at])
 
 
 def _root(correlation: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -27,7 +27,17 @@ from ..training.fit_result import FitResult
 
 __all__ = ["ObservedFit"]
 
-_ARRAYS = ("by_chain", "draws", "curved", "strength", "noise_correlation", "explained", "sets", "slab")
+_ARRAYS = (
+    "by_chain",
+    "draws",
+    "curved",
+    "strength",
+    "noise_correlation",
+    "explained",
+    "filled",
+    "sets",
+    "slab",
+)
 _COLUMNS = ("actions", "covariates", "id", "time", "time_step")
 _UNITS = ("centre", "scale", "action_centre", "action_scale")
 
@@ -46,7 +56,7 @@ class ObservedFit(FitResult):
     lags : int
         Of the model, or chosen.
     by_chain : ndarray (chain, target, candidate)
-        Probability of every edge from each chain; with missing cells, averaged over imputations.
+        Probability of every edge from each chain; with missing cells, averaged over draws of them.
     draws : ndarray of int8 (chain, draw, target, candidate)
         Graphs from the posterior.
     curved : ndarray (target, candidate)
@@ -62,9 +72,11 @@ class ObservedFit(FitResult):
     lag_evidence : DataFrame
         By lag, one more than the model may have: `largest` probability of an edge there, and
         `expected_edges`. From a look without products.
-    sets : ndarray of int (chain, draw, target, term)
-        Terms of the draws, of the first imputation, -1 where there are fewer; for forecasts.
-    slab : ndarray (class,)
+    filled : ndarray (filling, cell)
+        A few draws of the missing cells of frames that were seen in part, for forecasts.
+    sets : ndarray of int (filling, draw, target, term)
+        Terms of draws given each of them, -1 where there are fewer.
+    slab : ndarray (filling, class)
         Variances of coefficients over that of the noise, by class of terms.
     settings : dict
         JSON-able record of how the fit was made.
@@ -82,6 +94,7 @@ class ObservedFit(FitResult):
     noise_correlation: np.ndarray
     explained: np.ndarray
     lag_evidence: pd.DataFrame
+    filled: np.ndarray
     sets: np.ndarray
     slab: np.ndarray
     settings: dict[str, Any]
@@ -378,8 +391,8 @@ def restore(meta: dict[str, Any], arrays: dict[str, np.ndarray], model: Observed
         "curved": edges, "strength": edges, "noise_correlation": (d, d), "explained": (d,),
         "by_chain": (len(arrays["by_chain"]), *edges), "draws": (*arrays["draws"].shape[:2], *edges),
         "sequences.centre": (d,), "sequences.scale": (d,), "sequences.action_centre": (width,),
-        "sequences.action_scale": (width,), "slab": arrays["slab"].shape[:1],
-        "sets": (*arrays["draws"].shape[:3], *arrays["sets"].shape[3:]),
+        "sequences.action_scale": (width,), "filled": (len(arrays["slab"]), arrays["filled"].shape[1]),
+        "sets": (len(arrays["slab"]), arrays["sets"].shape[1], d, arrays["sets"].shape[3]),
     }  # fmt: skip
     for name, shape in wanted.items():
         if arrays[name].shape != shape:

@@ -109,8 +109,10 @@ class TermPosterior:
         The targets less that.
     sets : ndarray of int (chain, draw, target, term)
         Terms of the draws, -1 where there are fewer.
-    slab : ndarray (class,)
-        As in `Settled`.
+    settled : Settled
+        Rates and slabs that it was made with.
+    updated : Settled
+        What another round would take.
     """
 
     probability: NDArray[np.float64]
@@ -121,7 +123,8 @@ class TermPosterior:
     fitted: NDArray[np.float64]
     residual: NDArray[np.float64]
     sets: NDArray[np.int16]
-    slab: NDArray[np.float64]
+    settled: Settled
+    updated: Settled
 
 
 def term_posterior(
@@ -138,6 +141,8 @@ def term_posterior(
     n_chains: int = 2,
     num_draws: int = 250,
     settled: Settled | None = None,
+    starts: list[list[int]] | None = None,
+    burn: int = 50,
     covariates: NDArray[np.float64] | None = None,
     seed: int = 0,
 ) -> TermPosterior:
@@ -163,6 +168,10 @@ def term_posterior(
         Of each chain.
     settled : Settled, optional
         Where rates and slabs begin.
+    starts : list of list of int, optional
+        Terms of each target where the first chain begins.
+    burn : int
+        Flips before those that count.
     covariates : ndarray (step, column), optional
         Of every target, always in its sum, under flat priors: targets and terms are freed of them (Frisch and
         Waugh), and the degrees of freedom are counted. All is then in standard deviations of what is left.
@@ -191,7 +200,7 @@ def term_posterior(
             made.append(Prior(np.where(may, odds, -np.inf), at.slab[c], power))
         return made
 
-    starts: list[list[int]] = [[] for _ in regressions]
+    starts = starts or [[] for _ in regressions]
     with threadpool_limits(1, user_api="blas"):  # matrices too small to share
         for _ in range(rounds):
             chains = [
@@ -202,9 +211,10 @@ def term_posterior(
             settled = _update(chains, classes, sizes, settled)
         prior = priors(settled)
         by_target = [
-            [sample_terms(r, p, total, steps, rng, start if c == 0 else None) for c in range(n_chains)]
+            [sample_terms(r, p, total, steps, rng, start if c == 0 else None, burn) for c in range(n_chains)]
             for r, p, rng, start in zip(regressions, prior, streams, starts, strict=True)
         ]
+    updated = _update([chains[0] for chains in by_target], classes, sizes, settled)
     by_chain = np.stack([[chain.edge for chain in chains] for chains in by_target], 1)
     draws = np.zeros((n_chains, num_draws, n_targets, total), np.int8)
     longest = max(len(state) for chains in by_target for chain in chains for state in chain.states)
@@ -236,7 +246,9 @@ def term_posterior(
         fitted[seen, i] = parts.sum(1)
         residual[seen, i] = regression.target - parts.sum(1)
     probability = by_chain.mean(0)
-    return TermPosterior(probability, by_chain, draws, curved, strength, fitted, residual, sets, settled.slab)
+    return TermPosterior(
+        probability, by_chain, draws, curved, strength, fitted, residual, sets, settled, updated
+    )
 
 
 def _shares(terms: Terms, candidates: Candidates) -> NDArray[np.intp]:

@@ -155,14 +155,20 @@ class TermMap:
     kind: NDArray[np.intp]
     parents: NDArray[np.intp]
 
-    def columns(self, inputs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """All terms of some inputs, (step, term).
+    def columns(
+        self, inputs: NDArray[np.float64], used: NDArray[np.intp] | None = None
+    ) -> NDArray[np.float64]:
+        """Terms of some inputs, (step, term).
 
         Parameters
         ----------
         inputs : ndarray (step, column)
+        used : ndarray of int (term,), optional
+            Those that are wanted; default all.
         """
         x = self.units.of(inputs)
+        if used is not None:
+            return self._some(x, used)
         columns = [x]
         for j, (mean, of_line, size) in zip(self.bent, self.shapes, strict=True):
             shapes = _legendre(x[:, j], self.ordered[:, j]) - mean
@@ -171,6 +177,28 @@ class TermMap:
             first, second = self.pairs.T
             columns.append((x[:, first] * x[:, second] - self.product_mean) / self.product_size)
         return np.concatenate(columns, 1)
+
+    def _some(self, x: NDArray[np.float64], used: NDArray[np.intp]) -> NDArray[np.float64]:
+        n_lines, n_shapes = x.shape[1], len(_DEGREES)
+        first_pair = n_lines + n_shapes * len(self.bent)
+        columns = np.empty((len(x), len(used)))
+        shapes: dict[int, NDArray[np.float64]] = {}
+        for at, term in enumerate(used):
+            if term < n_lines:
+                columns[:, at] = x[:, term]
+            elif term < first_pair:
+                which, degree = divmod(int(term) - n_lines, n_shapes)
+                if which not in shapes:
+                    j, (mean, of_line, size) = self.bent[which], self.shapes[which]
+                    curve = _legendre(x[:, j], self.ordered[:, j]) - mean
+                    shapes[which] = (curve - x[:, [j]] * of_line) / size
+                columns[:, at] = shapes[which][:, degree]
+            else:
+                pair = int(term) - first_pair
+                first, second = self.pairs[pair]
+                both = x[:, first] * x[:, second]
+                columns[:, at] = (both - self.product_mean[pair]) / self.product_size[pair]
+        return columns
 
 
 def term_map(
