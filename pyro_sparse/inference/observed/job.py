@@ -171,6 +171,7 @@ class ObservedJob:
                     steps.n_filled,
                     len(steps.targets),
                     self.schedule.imputations,
+                    _seldom_seen(sequences),
                 )
             )
         if steps.n_blank:
@@ -352,6 +353,13 @@ def _kept(posteriors: list[TermPosterior], num_draws: int, rng: np.random.Genera
         return posteriors[0].draws
     pool = np.concatenate([p.draws for p in posteriors], 1)
     return np.ascontiguousarray(pool[:, np.sort(rng.choice(pool.shape[1], num_draws, replace=False))])
+
+
+def _seldom_seen(sequences: Sequences) -> list[str]:
+    """Variables that were seen in less than half of the frames of which anything was."""
+    seen = ~np.isnan(observed_values(sequences))
+    share = seen.sum((0, 1)) / max(int(seen.any(-1).sum()), 1)
+    return [name for name, of_all in zip(sequences.feature_names, share, strict=True) if of_all < 0.5]
 
 
 def _spread(values: list[T], n: int) -> list[T]:

@@ -124,6 +124,7 @@ def test_a_variable_that_is_seldom_seen_drives_nothing_by_what_was_put_in():
     p = fit.probability
     assert p[0, 0] < 0.95 and p[1:, 0].max() < 0.5 and np.mean(above) > 1.5 * p[1:, 0].mean()
     (missing,) = [finding for finding in fit.findings if finding.kind == "missing"]
+    assert missing.columns == ("x1",) and "of x1, seen in less than half" in missing.remedy
     assert "133 of 600 cells" in missing.message and "drawn 8 times by each chain" in missing.message
 
 
