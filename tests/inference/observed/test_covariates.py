@@ -323,6 +323,8 @@ def test_what_is_wrong_with_a_model_or_what_is_to_come_is_said(fit):
     ):
         with pytest.raises(ValueError, match=message):
             transition(**options)
+    with pytest.raises(ValueError, match='"parent_sets" knows no trend, month'):
+        fit.edge_posterior("parent_sets")
     table = seasonal(0, n=100).assign(heat=np.random.default_rng(0).normal(size=100))
     hot = fitted(table, covariates=["heat"])
     for ahead, message in (
