@@ -84,8 +84,8 @@ def edges_by_parent_sets(
     check_options("parent_sets", options, options_of(parent_posterior))
     if fit.sequences.design is not None:
         raise ValueError(
-            f'method: "parent_sets" knows no {", ".join(fit.sequences.design.names)}, which the fit has in every '
-            'sum, and would find edges by what they share; use "terms"'
+            f'method: "parent_sets" knows no {", ".join(fit.sequences.design.names)}, which the fit has in '
+            'every sum, and would find edges by what they share; use "terms"'
         )
     if not len(fit.sequences):
         raise ValueError("the fit was loaded without its sequences: use fit.with_data(X, ...) first")
