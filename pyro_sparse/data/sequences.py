@@ -27,6 +27,7 @@ from .sequence_arrays import SequencesLike, read_arrays
 
 if TYPE_CHECKING:
     from ..likelihoods import Likelihood
+    from .frame_design import FrameDesign
 
 __all__ = ["SequenceBatch", "Sequences", "as_sequences"]
 
@@ -128,6 +129,10 @@ class Sequences:
         Columns of a DataFrame by the argument they were given as: "id", "time", "actions".
     checks : tuple of Finding
         What was found against a model of these sequences before it was fitted.
+    covariates : ndarray (sequence, time, column) or None
+        Trend, season and covariates of every frame, 0 at padding.
+    design : FrameDesign or None
+        How those are made.
     """
 
     x: np.ndarray
@@ -151,13 +156,16 @@ class Sequences:
     index: pd.MultiIndex | None = None
     roles: dict[str, Any] = field(default_factory=dict)
     checks: tuple[Finding, ...] = ()
+    covariates: np.ndarray | None = None
+    design: FrameDesign | None = None
 
     def __len__(self) -> int:
         return len(self.x)
 
     def content(self) -> tuple[np.ndarray | None, ...]:
         """Arrays that tell these sequences from others."""
-        return self.x, self.mask, self.present, self.linked, self.actions
+        beside = () if self.covariates is None else (self.covariates,)
+        return self.x, self.mask, self.present, self.linked, self.actions, *beside
 
     @property
     def missing(self) -> bool:
@@ -220,11 +228,16 @@ class Sequences:
         """The sequences with these indices only."""
         index = np.arange(len(self))[index]
         names = [self.sequence_names[i] for i in index]
-        time, gap = (None if a is None else a[index] for a in (self.time, self.gap))
+        time, gap, covariates = (
+            None if a is None else a[index] for a in (self.time, self.gap, self.covariates)
+        )
         ends, rows = np.cumsum(self.lengths), None
         if self.index is not None:
             rows = self.index[np.concatenate([np.arange(ends[i] - self.lengths[i], ends[i]) for i in index])]
-        return replace(self, sequence_names=names, time=time, gap=gap, index=rows, **_pick(self, index))
+        return replace(
+            self, sequence_names=names, time=time, gap=gap, index=rows, covariates=covariates,
+            **_pick(self, index),
+        )  # fmt: skip
 
     def framed(self, values: np.ndarray, names: list[str]) -> np.ndarray | pd.DataFrame:
         """Values (sequence, time, name) by id and time where the caller gave a table; else as they are."""

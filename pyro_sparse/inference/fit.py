@@ -137,7 +137,7 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = ..., checkpoint_every: int = ...,
     device: str = ..., dtype: str | torch.dtype = ..., threads: int | None = ...,
     task: None = ..., inner: None = ..., dependency: None = ..., mask: None = ..., n_factors_init: None = ...,
-    exposure: None = ..., covariates: None = ..., groups: None = ..., sparsity: None = ...,
+    exposure: None = ..., covariates: Covariates | None = ..., groups: None = ..., sparsity: None = ...,
     **settings: object,
 ) -> ObservedFit: ...  # fmt: skip
 @overload
@@ -256,6 +256,7 @@ def fit(
         Numbers, or categories (text, booleans, a pandas categorical), whose effects on the features are none
         of the factors': factors, edges and loadings are net of them. Named columns of X are no features. Each
         covariate has an effect on every feature's linear predictor, under a wide prior in the chains.
+        For an `ObservedTransition`: of every frame; no edges, and always in the sum of every variable.
     groups : as `covariates`, optional
         Categories whatever they hold: batches, schools, persons with several rows. Each group has an effect
         of its own on every feature (fixed effects), so that factors are those within groups.

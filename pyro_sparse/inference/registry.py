@@ -20,6 +20,7 @@ from ..data.checks.tasks import task_findings
 from ..data.column_types import columns_of
 from ..data.columns import as_frame
 from ..data.design import ROLES, design_of, taken_out
+from ..data.frame_covariates import as_designed_sequences
 from ..data.read import read_table
 from ..data.sequences import as_sequences
 from ..data.stores import store_of
@@ -170,12 +171,14 @@ def _sequences(model: LatentTransition, X: TableLike, arguments: Mapping[str, An
 
 
 def _observed(model: ObservedTransition, X: TableLike, arguments: Mapping[str, Any]) -> Sequences:
-    options = {name: arguments[name] for name in ("standardise", *_OF_SEQUENCES)}
-    data = as_sequences(X, lag=1, feature_names=arguments["feature_names"], **options)
+    options = {name: arguments[name] for name in ("standardise", "covariates", *_OF_SEQUENCES)}
+    data = as_designed_sequences(
+        X, lag=1, feature_names=arguments["feature_names"], trend=model.trend, season=model.seasons, **options
+    )
     counters = counter_columns(data)
     counted = {name for finding in counters for name in finding.columns}
     others = [j for j, name in enumerate(data.feature_names) if name not in counted]
-    return _warned(data, [*counters, *moving_means(data, others)])
+    return _warned(data, [*counters, *moving_means(data, others, _TERMS_AGAINST)])
 
 
 def _tasks(model: MultiTaskRegression, X: TableLike, arguments: Mapping[str, Any]) -> Tasks:
@@ -212,6 +215,10 @@ def _warned(data: DataT, findings: list[Finding]) -> DataT:
     return replace(data, checks=tuple(findings))
 
 
+_TERMS_AGAINST = {  # of an `ObservedTransition`, by what is found
+    "trend": 'give the model trend="linear", or "spline"',
+    "season": "give the model its season: so many steps that {period:g} divides them, or a word ('month')",
+}
 _OF_SEQUENCES = ("actions", "id", "time", "time_step")
 PER_ROW = tuple(  # what the likelihoods read of rows beside their cells
     dict.fromkeys(name for kind in known_likelihoods() for name in get_likelihood(kind).per_row_inputs)
@@ -223,7 +230,8 @@ KINDS = (
         TransitionJob, ("sparsity",),
     ),
     Kind(
-        ObservedTransition, ObservedSchedule, 2, _observed, (*_OF_SEQUENCES, "feature_names"),
+        ObservedTransition, ObservedSchedule, 2, _observed,
+        (*_OF_SEQUENCES, "feature_names", "covariates"),
         ObservedJob, (),
     ),
     Kind(Program, ProgramSchedule, 8, _program, ("feature_names",), ProgramJob, ()),

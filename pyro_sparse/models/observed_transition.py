@@ -1,19 +1,23 @@
 r"""Sequences whose variables are measured themselves: which variable, or action, drives which, and when.
 
-.. math:: x_{t,i} = \sum_{k: \gamma_{ik} = 1} \beta_{ik} f_k(x_{t-1}, \ldots, x_{t-L}, a_t)
+.. math:: x_{t,i} = \alpha_i + d_t^\top \delta_i
+          + \sum_{k: \gamma_{ik} = 1} \beta_{ik} f_k(x_{t-1}, \ldots, x_{t-L}, a_t)
           + \sigma_i \varepsilon_{t,i}
 
-The terms f are lines and curves of single candidates and products of two (`inference/observed/terms.py`).
-There is no mixing, no latent space and nothing to train: coefficients and noise are integrated out, and the
-sets of terms are sampled.
+Trend, season and covariates d are always there, so that what they share is no edge. The terms f are lines and
+curves of single candidates and products of two (`inference/observed/terms.py`). There is no mixing, no latent
+space and nothing to train: coefficients and noise are integrated out, and the sets of terms are sampled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from .._utils.checks import check_whole
 from .._utils.recorded import Recorded
+from ..data.frame_design import CALENDAR, TRENDS
 
 __all__ = ["ObservedTransition"]
 
@@ -32,6 +36,12 @@ class ObservedTransition(Recorded):
         Whether a parent may act otherwise than by a line.
     products : bool
         Whether two parents may act by their product.
+    trend : {"linear", "spline"}, optional
+        In time: a line, or a smooth curve.
+    season : int, {"hour", "weekday", "month", "quarter", "dayofyear"}, or several of them, optional
+        A number of steps (``season=12`` of monthly frames), or a part of the calendar, read off time stamps
+        that are dates. Each place of a season has an effect on each variable; seasons of more than 24 places
+        are four harmonics.
     forbidden : iterable of (target, source), optional
         Names of variables, or of a variable and an action: edges that cannot be there, at any lag.
     power : float
@@ -52,10 +62,15 @@ class ObservedTransition(Recorded):
     Edges are of Granger's kind: the past of a source helps to predict its target, given the past of all other
     variables. A common cause that was not measured, or an effect within a step, can look like one.
 
+    Effects of trend, season and the covariates of `fit` are not selected: they have flat priors, the limit of
+    wide normal ones, and are integrated out with the rest.
+
     Examples
     --------
     >>> ObservedTransition(lags=2, products=False)
     ObservedTransition(lags=2, curves=True, products=False)
+    >>> ObservedTransition(trend="linear", season=12)
+    ObservedTransition(lags='auto', curves=True, products=True, trend='linear', season=12)
     """
 
     def __init__(
@@ -64,6 +79,8 @@ class ObservedTransition(Recorded):
         max_lags: int = 3,
         curves: bool = True,
         products: bool = True,
+        trend: str | None = None,
+        season: int | str | Iterable[int | str] | None = None,
         forbidden: Iterable[tuple[str, str]] | None = None,
         power: float = 1.0,
     ):
@@ -77,6 +94,9 @@ class ObservedTransition(Recorded):
                 raise TypeError(f"{name}: got {value!r}, wanted True or False")
         if isinstance(power, bool) or not isinstance(power, int | float) or not 0 < power <= 1:
             raise ValueError(f"power: got {power!r}, wanted a number above 0 and at most 1")
+        if trend is not None and trend not in TRENDS:
+            raise ValueError(f"trend: got {trend!r}, wanted one of {list(TRENDS)}, or None")
+        self.trend, self.season, self.seasons = trend, season, _seasons(season)
         pairs = [] if forbidden is None else [forbidden] if isinstance(forbidden, str) else list(forbidden)
         for pair in pairs:
             if isinstance(pair, str) or len(pair) != 2:
@@ -87,4 +107,29 @@ class ObservedTransition(Recorded):
         self.power = float(power)
 
     def __repr__(self) -> str:
-        return f"ObservedTransition(lags={self.lags!r}, curves={self.curves}, products={self.products})"
+        beside = [f", {n}={getattr(self, n)!r}" for n in ("trend", "season") if getattr(self, n) is not None]
+        return (
+            f"ObservedTransition(lags={self.lags!r}, curves={self.curves}, products={self.products}"
+            f"{''.join(beside)})"
+        )
+
+
+def _seasons(season: int | str | Iterable[int | str] | None) -> tuple[int | str, ...]:
+    """Each season once, checked."""
+    if season is None:
+        return ()
+    given = [season] if isinstance(season, int | str | float | np.integer) else list(season)
+    seasons: list[int | str] = []
+    for one in given:
+        if isinstance(one, str):
+            if one not in CALENDAR:
+                raise ValueError(
+                    f"season: got {one!r}, wanted a number of steps, or one of {list(CALENDAR)} "
+                    "(several in a list)"
+                )
+        else:
+            check_whole(2, season=one)
+        seasons.append(one if isinstance(one, str) else int(one))
+    if len(set(seasons)) < len(seasons):
+        raise ValueError(f"season: {season!r} has one twice; give each once")
+    return tuple(seasons)

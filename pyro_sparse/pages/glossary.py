@@ -26,13 +26,16 @@ def glossary(kind: str, facts: dict[str, Any]) -> list[Entry]:
 
     Parameters
     ----------
-    kind : {"table", "program", "transition", "tasks"}
+    kind : {"table", "program", "transition", "tasks", "variables"}
     facts : dict
         Those of the page: `word` ("probability" or "score") and `runs` (what is compared, such as "the
         chains"); of a table also `salient`, `loadings`, `sizes`, `of_predictor`, `not_in_fit` and `n_given`.
     """
-    own = {"table": _of_table, "program": _of_program}.get(kind, _of_latents)
-    return [*own(kind, facts), *_common(kind, facts)]
+    own = {"table": _of_table, "program": _of_program, "variables": _of_variables}.get(kind, _of_latents)
+    entries = [*own(kind, facts), *_common(kind, facts)]
+    if kind == "variables":  # no latents, and nothing is trained
+        entries = [entry for entry in entries if entry.anchor not in ("identified", "restart")]
+    return entries
 
 
 def _common(kind: str, facts: dict[str, Any]) -> list[Entry]:
@@ -193,6 +196,26 @@ def _of_program(kind: str, facts: dict[str, Any]) -> list[Entry]:
             "R-hat",
             "How far the chains lie apart beside how far each spreads; up to 1.05 they agree.",
         ),
+    ]
+
+
+def _of_variables(kind: str, facts: dict[str, Any]) -> list[Entry]:
+    return [
+        Entry(
+            "edge",
+            "Edge",
+            "The past of a variable, or an action, that helps to predict the target, given all others: "
+            "Granger's sense, and not yet a cause.",
+        ),
+        Entry("lag", "Lag", "How many steps before."),
+        Entry("probability", "Probability", _probability("the data and the model")),
+        Entry(
+            "strength",
+            "Strength",
+            "Standard deviation of what the source does to the target's mean, in standard deviations of the "
+            "target, less what trend, season and covariates explain of it.",
+        ),
+        Entry("chain", "Chain", "A sampler of the sets of terms; each begins elsewhere."),
     ]
 
 

@@ -169,9 +169,14 @@ def _inference(fit: Any, idata: ArvizData, fdr: float) -> Facts:
     about, settings = idata.attrs, dict(fit.settings)
     posterior, stats = get_group(idata, "posterior"), get_group(idata, "sample_stats")
     runs = int(posterior.sizes["chain"])
+    observed = hasattr(fit, "lag_evidence")  # nothing is trained: chains, and steps of time
     facts = [("restarts", f"{fit.n_restarts}, the best is {int(fit.best)}")]
+    if observed:
+        facts = [
+            ("chains", f"{fit.n_restarts}, each with {_plain(settings['sampler_steps'])} steps a target")
+        ]
     for name, label in (
-        ("steps", "training steps"),
+        ("steps", "steps of time" if observed else "training steps"),
         ("batch_size", "rows in a step"),
         ("holdout", "held-out share"),
     ):
@@ -223,12 +228,20 @@ def _call(fit: Any) -> tuple[str, list[str]]:
     for name, default in (("holdout", 0.1), ("inner", "ssl"), ("dtype", "float32")):
         if settings.get(name, default) != default:
             given[name] = settings[name]
-    data = ["X"]
+    data, observed = ["X"], hasattr(fit, "lag_evidence")
     if hasattr(fit, "tasks"):
         data = ["X", "y"]
         beside.append("the tasks, if a column names them")
     if getattr(fit, "action_names", None):
-        data.append("actions=actions")
+        named = roles.get("actions") if (roles := getattr(fit.sequences, "roles", {})) else None
+        data.append(f"actions={named!r}" if named and observed else "actions=actions")
+    roles = getattr(getattr(fit, "sequences", None), "roles", {})
+    data += [f"{name}={roles[name]!r}" for name in ("id", "time") if name in roles and observed]
+    design = fit.sequences.design if observed else None
+    if design is not None and design.covariates is not None:
+        taken = list(design.covariates.taken)
+        data += [f"covariates={taken}"] if taken else []
+        beside += [] if taken else ["the covariates"]
     table = getattr(fit, "table", None)
     if table is not None and getattr(table, "design", None) is not None:
         beside.append("the covariates and groups")

@@ -54,6 +54,7 @@ from .edges import Cell, Column, common_columns, edge_table, number, share, text
 from .glossary import glossary
 from .model_card import model_card
 from .of_latents import write_latents
+from .of_observed import write_observed
 from .of_program import write_program
 from .page import Drawing, inlined, need_libraries, percent, write_page
 
@@ -79,7 +80,7 @@ WORDS = Words(
 
 @isolated()
 def report(
-    fit: Fit | ProgramFit | TransitionFit | MultiTaskFit,
+    fit: Fit | ProgramFit | TransitionFit | ObservedFit | MultiTaskFit,
     path: str | os.PathLike[str],
     X: TableLike | None = None,
     fdr: float = 0.1,
@@ -93,9 +94,9 @@ def report(
 
     Parameters
     ----------
-    fit : Fit, ProgramFit, TransitionFit or MultiTaskFit
-        Of a table, a program, of sequences or of tasks; the pages of the latter two say what their latents
-        allow, and that of a program all its numbers and how they were drawn.
+    fit : Fit, ProgramFit, TransitionFit, ObservedFit or MultiTaskFit
+        Of a table, a program, of sequences or of tasks; the pages of latents say what they allow, that of
+        observed variables how they go on, and that of a program all its numbers and how they were drawn.
     path : path
         File to write; its folder is made where there is none.
     X : array_like of shape (sample, feature), optional
@@ -146,6 +147,8 @@ def report(
         check_labels(fit, idata)
         if of_program:
             return write_program(cast("ProgramFit", fit), path, idata, fdr)
+        if isinstance(fit, ObservedFit):
+            return write_observed(fit, path, idata, fdr)
         return write_latents(cast("TransitionFit | MultiTaskFit", fit), path, idata, fdr)
     fit = cast("Fit", fit)
     idata = _edges(fit, X) if idata is None else idata
@@ -189,11 +192,6 @@ def write_table(
 
 def _page_to_write(fit: object, path: object) -> Path:
     """The path, if it can be that of a page."""
-    if isinstance(fit, ObservedFit):
-        raise TypeError(
-            "fit: is an ObservedFit, of which there is no page yet; use fit.summary(), "
-            "ps.plots.plot_transition(fit.edge_posterior()) or ps.write_graph"
-        )
     if isinstance(fit, str | os.PathLike):
         raise TypeError(
             f"fit: got the path {os.fspath(fit)!r}; the fit comes first: report(fit, {os.fspath(fit)!r})"

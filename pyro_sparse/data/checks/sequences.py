@@ -7,6 +7,7 @@ alone, takes a second or so, and files a `Finding` that names the columns.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -132,7 +133,9 @@ def counter_columns(sequences: Sequences) -> list[Finding]:
     return findings
 
 
-def moving_means(sequences: Sequences, columns: list[int] | None = None) -> list[Finding]:
+def moving_means(
+    sequences: Sequences, columns: list[int] | None = None, remedies: Mapping[str, str] | None = None
+) -> list[Finding]:
     """Features whose mean moves with time: a trend, a season, or anything else that frames share.
 
     Sequences that are many are compared frame by frame, after their first third (a start far from rest is no
@@ -144,6 +147,8 @@ def moving_means(sequences: Sequences, columns: list[int] | None = None) -> list
     sequences : Sequences
     columns : list of int, optional
         Features to look at; default all.
+    remedies : mapping of str to str, optional
+        By kind, where the model has better ones; `{period}` is the season's.
     """
     columns = list(range(len(sequences.feature_names))) if columns is None else columns
     if not columns:
@@ -166,6 +171,7 @@ def moving_means(sequences: Sequences, columns: list[int] | None = None) -> list
         ]
         period = stats.mode([round(movement.period, 1) for movement in movements]).mode
         predicate, remedy = _WORDS[how]
+        remedy = (remedies or {}).get(how, remedy)
         findings.append(
             Finding(
                 how,
@@ -293,11 +299,12 @@ def _slope_of_halves(stack: np.ndarray) -> np.ndarray:
 
 
 def _without_actions(sequences: Sequences) -> np.ndarray:
-    """Features, NaN where not seen, less what the actions of this frame and of the last one explain."""
+    """Features, NaN where not seen, less what actions, and covariates, of this frame and the last explain."""
     values = np.where(_seen(sequences), sequences.x, np.nan)
-    if sequences.actions is None:
+    given = [array for array in (sequences.actions, sequences.covariates) if array is not None]
+    if not given:
         return values
-    now = sequences.actions
+    now = np.concatenate(given, -1)
     before = np.concatenate([np.zeros_like(now[:, :1]), now[:, :-1]], 1)
     design = np.concatenate([np.ones_like(now[..., :1]), now, before], -1).reshape(
         now.shape[0] * now.shape[1], -1

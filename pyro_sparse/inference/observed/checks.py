@@ -127,7 +127,9 @@ def within_step(
     ]
 
 
-def missing_cells(n_missing: int, n_cells: int, n_filled: int, n_steps: int, draws: int) -> Finding:
+def missing_cells(
+    n_missing: int, n_cells: int, n_filled: int, n_steps: int, draws: int, seldom: list[str]
+) -> Finding:
     """How missing cells were dealt with.
 
     Parameters
@@ -138,12 +140,23 @@ def missing_cells(n_missing: int, n_cells: int, n_filled: int, n_steps: int, dra
         Steps whose inputs were drawn, and all.
     draws : int
         Imputations.
+    seldom : list of str
+        Variables that were seen in less than half of the frames of which anything was.
     """
+    remedy = ""
+    if seldom:
+        named = ", ".join(seldom[:_NAMED]) + (f" and {len(seldom) - _NAMED} more" * (len(seldom) > _NAMED))
+        remedy = (
+            f"of {named}, seen in less than half of the frames, look at the gap of edges between chains, and "
+            "where it is large give more imputations="
+        )
     return Finding(
         "missing",
-        f"{n_missing} of {n_cells} cells are missing: as targets they are left out, and as inputs, in "
-        f"{n_filled} of {n_steps} steps, they were drawn {draws} times by regressions on their frame and its "
-        "neighbours, as if they were missing at random",
+        f"{n_missing} of {n_cells} cells are missing; for what they lead to, in "
+        f"{n_filled} of {n_steps} steps, they were drawn {draws} times by each chain, with the model itself, "
+        "as if they were missing at random",
+        remedy,
         source="data",
+        columns=tuple(seldom),
         size=n_missing / n_cells,
     )

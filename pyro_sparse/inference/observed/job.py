@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -18,21 +19,28 @@ from ...findings.finding import Finding
 from ...models.observed_transition import ObservedTransition
 from ..training import checkpoint as files
 from ..training.ranks import ALONE
+from .augmentation import augmented
 from .checks import cut_off, missing_cells, missing_lags, noise_correlation, within_step
 from .observed_result import ObservedFit
-from .posterior import Candidates, TermPosterior, term_posterior
+from .posterior import TermPosterior, candidates_of, term_posterior
 from .schedule import ObservedSchedule
-from .steps import LEAST_STEPS, Steps, imputed, observed_values, steps_of
-from .terms import far_cells
+from .steps import LEAST_STEPS, Steps, cells_to_fill, imputed, observed_values, steps_of
+from .terms import effects_basis, far_cells, freed, winsorised
 
 if TYPE_CHECKING:
     from ..training.loop import Run
 
 __all__ = ["ObservedGroup", "ObservedJob"]
 
+T = TypeVar("T")
+
 _ONE_PASS = "n_jobs: the chains of an ObservedTransition share one pass in one process; leave it out"
 _PROBABLE = 0.9  # an edge at a lag, from which "auto" has that lag
 _LOOK_STEPS = 200  # of the sampler, for the lags
+_LOOK_DRAWS = 10  # of the missing cells, likewise
+_BURN = 50  # flips before those that count
+_SHARE, _LEAST_FLIPS = 6, 50  # of the sampler's steps, given one draw of the missing cells
+_FILLINGS = 5  # draws of the missing cells that forecasts begin from
 
 
 class ObservedJob:
@@ -70,8 +78,8 @@ class ObservedJob:
         self.n_steps, self.ranks = 1, ALONE
         self.forbidden_pairs = _forbidden(model, sequences)
         least = 1 if model.lags == "auto" else int(model.lags)
-        targets = steps_of(sequences, observed_values(sequences), least).targets
-        n_steps = len(targets)
+        steps = steps_of(sequences, observed_values(sequences), least)
+        targets, n_steps = steps.targets, len(steps.targets)
         if n_steps < LEAST_STEPS:
             raise ValueError(
                 f"X: has {n_steps} step(s) with {least} frame(s) before them, wanted at least {LEAST_STEPS} "
@@ -83,6 +91,7 @@ class ObservedJob:
                 f"X: column {sequences.feature_names[int(few.argmax())]!r} was seen in {seen[few.argmax()]} "
                 f"of {n_steps} steps, wanted at least {LEAST_STEPS}; leave it out"
             )
+        _check_covariates(sequences, steps)
         self.settings: dict[str, Any] = {
             "model": type(model).__name__,
             "seed": seed,
@@ -92,17 +101,21 @@ class ObservedJob:
             "curves": model.curves,
             "products": model.products,
             "power": model.power,
+            "covariates": [] if sequences.design is None else sequences.design.names,
             **self.schedule.as_dict(),
         }
 
     @cached_property
     def fingerprint(self) -> str:
         """What must agree for a file to belong to this fit."""
-        data = files.digest(*self.sequences.content())
         made = files.made(self.model)
         return json.dumps(
-            {**self.settings, "made": made, "data": data, "version": __version__}, sort_keys=True
+            {**self.settings, "made": made, "data": self._digest, "version": __version__}, sort_keys=True
         )
+
+    @cached_property
+    def _digest(self) -> str:
+        return files.digest(*self.sequences.content())
 
     def groups(self) -> list[range]:
         """All chains share a pass."""
@@ -140,11 +153,14 @@ class ObservedJob:
         """Lags, imputations, posterior and checks, one after the other."""
         sequences, names = self.sequences, self.sequences.feature_names
         rng = np.random.default_rng([self.seed, 1])
-        draws = self.schedule.imputations if _is_partly_seen(sequences) else 1
-        values = [imputed(sequences, rng) for _ in range(draws)]
-        lags, by_lag, findings = self._lags(values[0])
-        steps = [steps_of(sequences, filled, lags) for filled in values]
-        posteriors = [self._posterior(one, lags, self.seed + 7 * k) for k, one in enumerate(steps)]
+        start = imputed(sequences, rng)
+        lags, by_lag, findings = self._lags(start)
+        steps = steps_of(sequences, start, lags)
+        if _is_partly_seen(sequences):
+            fillings, by_chain = self._augmented(start, lags)
+        else:
+            fillings, by_chain = [start], [[self._posterior(steps, lags, self.seed)]]
+        posteriors = [posterior for chain in by_chain for posterior in chain]
         if sequences.missing:
             observed = observed_values(sequences)
             present = observed if sequences.present is None else observed[sequences.present]
@@ -152,22 +168,24 @@ class ObservedJob:
                 missing_cells(
                     int(np.isnan(present).sum()),
                     present.size,
-                    steps[0].n_filled,
-                    len(steps[0].targets),
-                    draws,
+                    steps.n_filled,
+                    len(steps.targets),
+                    self.schedule.imputations,
+                    _seldom_seen(sequences),
                 )
             )
-        if steps[0].n_blank:
+        if steps.n_blank:
             findings.append(
                 Finding(
                     "gaps",
-                    f"{steps[0].n_blank} of {steps[0].n_blank + len(steps[0].targets)} steps are left out, "
+                    f"{steps.n_blank} of {steps.n_blank + len(steps.targets)} steps are left out, "
                     "since nothing was seen of a frame that they need",
                     source="data",
                 )
             )
-        findings += cut_off(far_cells(steps[0].targets), names)
-        residual = np.mean([p.residual for p in posteriors], axis=0)  # NaN in the same cells
+        findings += cut_off(far_cells(steps.targets), names)
+        residual = np.mean([p.residual for p in posteriors], axis=0)
+        residual[np.isnan(steps.targets)] = np.nan
         correlation, counts = noise_correlation(residual)
         findings += within_step(correlation, counts, names)
         curved, strength = (np.mean([getattr(p, n) for p in posteriors], 0) for n in ("curved", "strength"))
@@ -175,27 +193,76 @@ class ObservedJob:
             model=self.model,
             sequences=sequences,
             lags=lags,
-            by_chain=np.mean([p.by_chain for p in posteriors], 0),
-            draws=_kept(posteriors, self.schedule.num_draws, rng),
+            by_chain=np.concatenate([np.mean([p.by_chain for p in chain], 0) for chain in by_chain]),
+            draws=np.concatenate([_kept(chain, self.schedule.num_draws, rng) for chain in by_chain]),
             curved=curved,
             strength=strength,
             noise_correlation=correlation,
             explained=1 - np.nanmean(residual**2, 0),
             lag_evidence=by_lag,
-            settings={**self.settings, "lags": lags, "steps": len(steps[0].targets), "version": __version__},
+            filled=_filled_cells(sequences, fillings),
+            sets=_padded([p.sets for p in _spread(posteriors, len(fillings))]),
+            slab=np.stack([p.settled.slab for p in _spread(posteriors, len(fillings))]),
+            settings={
+                **self.settings,
+                "data": self._digest,
+                "lags": lags,
+                "steps": len(steps.targets),
+                "version": __version__,
+            },
             findings=findings,
         )
 
-    def _posterior(self, steps: Steps, lags: int, seed: int, look: bool = False) -> TermPosterior:
-        """Parents of all targets; a brief look has no products and one chain."""
-        d = len(self.sequences.feature_names)
-        n_actions = len(self.sequences.action_names)
-        candidates = Candidates(d, lags, n_actions, tuple(self.sequences.action_widths))
+    def _augmented(
+        self, start: NDArray[np.float64], lags: int, look: bool = False
+    ) -> tuple[list[NDArray[np.float64]], list[list[TermPosterior]]]:
+        """Draws of the missing cells, a few of all, and the posteriors given each, by chain."""
+        schedule, sequences = self.schedule, self.sequences
+        keep = min(_LOOK_DRAWS, schedule.imputations) if look else schedule.imputations
+        n_chains = 1 if look else self.n_restarts
+        shapes = self.model.curves, self.model.products and not look
+        values: list[NDArray[np.float64]] = []
+        chains = []
+        for chain in range(n_chains):
+            rng = np.random.default_rng([self.seed, 2, lags, chain])
+            first = start if chain == 0 else imputed(sequences, rng)
+
+            def sample(
+                steps: Steps, last: TermPosterior | None, rng: np.random.Generator = rng
+            ) -> TermPosterior:
+                seed = int(rng.integers(2**31))
+                return self._posterior(steps, lags, seed, look, last, max(keep, 1))
+
+            candidates = candidates_of(sequences, lags)
+            draws = augmented(sequences, first, lags, candidates, shapes, sample, rng)
+            kept = list(islice(draws, keep // 2, keep // 2 + keep))
+            values += [filled for filled, _ in kept]
+            chains.append([posterior for _, posterior in kept])
+        return _spread(values, _FILLINGS), chains
+
+    def _posterior(
+        self,
+        steps: Steps,
+        lags: int,
+        seed: int,
+        look: bool = False,
+        last: TermPosterior | None = None,
+        of_draws: int = 0,
+    ) -> TermPosterior:
+        """Parents of all targets; a brief look has no products and one chain.
+
+        One of several draws of the missing cells has one chain, which goes on from where the last ended.
+        """
+        d, candidates = len(self.sequences.feature_names), candidates_of(self.sequences, lags)
         forbidden = None
         if self.forbidden_pairs.any():
             past, action = self.forbidden_pairs[:, :d], self.forbidden_pairs[:, d:]
             forbidden = np.concatenate([*[past] * lags, action], 1)
         schedule = self.schedule
+        num_draws = 1 if look else schedule.num_draws
+        n_steps = min(_LOOK_STEPS, schedule.sampler_steps) if look else schedule.sampler_steps
+        if of_draws:
+            n_steps = max(n_steps // _SHARE, min(_LEAST_FLIPS, n_steps))
         return term_posterior(
             steps.inputs,
             steps.targets,
@@ -204,10 +271,14 @@ class ObservedJob:
             curves=self.model.curves,
             products=self.model.products and not look,
             power=self.model.power,
-            steps=min(_LOOK_STEPS, schedule.sampler_steps) if look else schedule.sampler_steps,
-            rounds=schedule.rounds,
-            n_chains=1 if look else self.n_restarts,
-            num_draws=1 if look else schedule.num_draws,
+            steps=n_steps,
+            rounds=schedule.rounds if last is None else 0,
+            n_chains=1 if look or of_draws else self.n_restarts,
+            num_draws=-(-num_draws // max(of_draws, 1)),
+            settled=None if last is None else last.updated,
+            starts=None if last is None else [row[row >= 0].tolist() for row in last.sets[0, -1]],
+            burn=_BURN // 2 if of_draws else _BURN,
+            covariates=steps.covariates,
             seed=seed,
         )
 
@@ -219,10 +290,13 @@ class ObservedJob:
         looked = asked + 1
         while looked > 1 and len(steps_of(self.sequences, values, looked).targets) < LEAST_STEPS:
             looked -= 1
-        posterior = self._posterior(
-            steps_of(self.sequences, values, looked), looked, self.seed + 3, look=True
-        )
-        p = posterior.probability[:, : looked * d].reshape(d, looked, d).transpose(1, 0, 2)
+        if _is_partly_seen(self.sequences):
+            [chain] = self._augmented(values, looked, look=True)[1]
+            probability = np.mean([posterior.probability for posterior in chain], 0)
+        else:
+            steps = steps_of(self.sequences, values, looked)
+            probability = self._posterior(steps, looked, self.seed + 3, look=True).probability
+        p = probability[:, : looked * d].reshape(d, looked, d).transpose(1, 0, 2)
         by_lag = pd.DataFrame(
             {"largest": p.max((1, 2)), "expected_edges": p.sum((1, 2))},
             index=pd.RangeIndex(1, looked + 1, name="lag"),
@@ -281,6 +355,32 @@ def _kept(posteriors: list[TermPosterior], num_draws: int, rng: np.random.Genera
     return np.ascontiguousarray(pool[:, np.sort(rng.choice(pool.shape[1], num_draws, replace=False))])
 
 
+def _seldom_seen(sequences: Sequences) -> list[str]:
+    """Variables that were seen in less than half of the frames of which anything was."""
+    seen = ~np.isnan(observed_values(sequences))
+    share = seen.sum((0, 1)) / max(int(seen.any(-1).sum()), 1)
+    return [name for name, of_all in zip(sequences.feature_names, share, strict=True) if of_all < 0.5]
+
+
+def _spread(values: list[T], n: int) -> list[T]:
+    """At most n of them, at equal distances, the last among them."""
+    at = np.unique(np.linspace(len(values) - 1, 0, min(n, len(values))).round().astype(int))
+    return [values[k] for k in at]
+
+
+def _filled_cells(sequences: Sequences, fillings: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Missing cells of frames that were seen in part, (filling, cell)."""
+    drawn = cells_to_fill(sequences)
+    return np.stack([values[drawn] for values in fillings])
+
+
+def _padded(sets: list[NDArray[np.int16]]) -> NDArray[np.int16]:
+    """Sets of terms (filling, draw, target, term) of all chains of each filling together."""
+    longest = max(one.shape[-1] for one in sets)
+    wide = [np.pad(one, [(0, 0)] * 3 + [(0, longest - one.shape[-1])], constant_values=-1) for one in sets]
+    return np.stack([one.reshape(-1, *one.shape[2:]) for one in wide])
+
+
 def _forbidden(model: ObservedTransition, sequences: Sequences) -> NDArray[np.bool_]:
     """(variable, variable or action): True where there can be no edge."""
     names, sources = sequences.feature_names, [*sequences.feature_names, *sequences.action_names]
@@ -294,3 +394,29 @@ def _forbidden(model: ObservedTransition, sequences: Sequences) -> NDArray[np.bo
                 )
         forbidden[names.index(target), sources.index(source)] = True
     return forbidden
+
+
+def _check_covariates(sequences: Sequences, steps: Steps) -> None:
+    """Complain where trend, season and covariates leave nothing of a variable or an action."""
+    if steps.covariates is None or sequences.design is None:
+        return
+    names = " and ".join(sequences.design.names)
+    for j, name in enumerate(sequences.feature_names):
+        seen = ~np.isnan(steps.targets[:, j])
+        basis = effects_basis(steps.covariates[seen])
+        if (rest := int(seen.sum()) - 1 - basis.shape[1]) < LEAST_STEPS:
+            raise ValueError(
+                f"trend, season, covariates: have {basis.shape[1]} effects on {name!r}, seen in "
+                f"{int(seen.sum())} steps, which leaves {max(rest, 0)}, wanted at least {LEAST_STEPS}; leave "
+                "some out, or give longer sequences"
+            )
+        if not freed(winsorised(steps.targets[seen][:, [j]]), basis).any():
+            raise ValueError(f"X: column {name!r} follows from {names}; leave it out, or them")
+    if sequences.actions is not None:
+        actions = steps.inputs[:, -sequences.actions.shape[-1] :]
+        basis = effects_basis(steps.covariates)
+        left: NDArray[np.bool_] = np.any(freed(winsorised(actions), basis) != 0, axis=0)
+        ends = np.cumsum(sequences.action_widths)
+        for name, end, width in zip(sequences.action_names, ends, sequences.action_widths, strict=True):
+            if not left[end - width : end].any():
+                raise ValueError(f"actions: {name!r} follows from {names}; leave it out, or them")

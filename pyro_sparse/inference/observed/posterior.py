@@ -8,7 +8,7 @@ means given the terms that a shorter run found, twice over, and then held (empir
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,12 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from .sampler import Chain, Prior, Regression, sample_terms
-from .terms import CURVES, LINE, PRODUCT, Terms, terms_of, winsorised
+from .terms import CURVES, LINE, PRODUCT, TermMap, Terms, effects_basis, freed, terms_of, winsorised
 
-__all__ = ["Candidates", "Settled", "TermPosterior", "term_posterior"]
+if TYPE_CHECKING:
+    from ...data.sequences import Sequences
+
+__all__ = ["Candidates", "Settled", "TermPosterior", "candidates_of", "classes_of", "term_posterior"]
 
 # Classes of terms.
 _OWN_LINE, _LINE, _ACTION_LINE, _OWN_CURVE, _CURVE, _PRODUCT = range(6)
@@ -62,6 +65,18 @@ class Candidates(NamedTuple):
         return np.concatenate([past, of_actions]).astype(int)
 
 
+def candidates_of(sequences: Sequences, lags: int) -> Candidates:
+    """The candidates of sequences.
+
+    Parameters
+    ----------
+    sequences : Sequences
+    lags : int
+    """
+    n_actions = len(sequences.action_names)
+    return Candidates(len(sequences.feature_names), lags, n_actions, tuple(sequences.action_widths))
+
+
 class Settled(NamedTuple):
     """Rates and slabs of the classes.
 
@@ -92,6 +107,12 @@ class TermPosterior:
         Posterior mean of the targets, in standard deviations; NaN where a target was not seen.
     residual : ndarray (step, target)
         The targets less that.
+    sets : ndarray of int (chain, draw, target, term)
+        Terms of the draws, -1 where there are fewer.
+    settled : Settled
+        Rates and slabs that it was made with.
+    updated : Settled
+        What another round would take.
     """
 
     probability: NDArray[np.float64]
@@ -101,6 +122,9 @@ class TermPosterior:
     strength: NDArray[np.float64]
     fitted: NDArray[np.float64]
     residual: NDArray[np.float64]
+    sets: NDArray[np.int16]
+    settled: Settled
+    updated: Settled
 
 
 def term_posterior(
@@ -117,6 +141,9 @@ def term_posterior(
     n_chains: int = 2,
     num_draws: int = 250,
     settled: Settled | None = None,
+    starts: list[list[int]] | None = None,
+    burn: int = 50,
+    covariates: NDArray[np.float64] | None = None,
     seed: int = 0,
 ) -> TermPosterior:
     """Posterior of the parents of every target.
@@ -141,17 +168,26 @@ def term_posterior(
         Of each chain.
     settled : Settled, optional
         Where rates and slabs begin.
+    starts : list of list of int, optional
+        Terms of each target where the first chain begins.
+    burn : int
+        Flips before those that count.
+    covariates : ndarray (step, column), optional
+        Of every target, always in its sum, under flat priors: targets and terms are freed of them (Frisch and
+        Waugh), and the degrees of freedom are counted. All is then in standard deviations of what is left.
     seed : int
     """
     n_targets = targets.shape[1]
     streams = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(n_targets)]
-    regressions = _regressions(inputs, targets, curves, products, candidates)
-    classes = [_classes(regression.terms, i, candidates) for i, regression in enumerate(regressions)]
+    regressions = _regressions(inputs, targets, curves, products, candidates, covariates)
+    classes = [classes_of(regression.terms, i, candidates) for i, regression in enumerate(regressions)]
     sizes = np.stack([np.bincount(c, minlength=_N_CLASSES) for c in classes])
-    allowed = [
-        np.ones(len(c), bool) if forbidden is None else ~forbidden[i][regression.terms.parents].any(1)
-        for i, (c, regression) in enumerate(zip(classes, regressions, strict=True))
-    ]
+    allowed = [regression.diagonal > 0 for regression in regressions]  # 0: follows from the covariates
+    if forbidden is not None:
+        allowed = [
+            may & ~forbidden[i][regression.terms.parents].any(1)
+            for i, (may, regression) in enumerate(zip(allowed, regressions, strict=True))
+        ]
     settled = settled or _a_priori(sizes)
     total = candidates.total
 
@@ -164,7 +200,7 @@ def term_posterior(
             made.append(Prior(np.where(may, odds, -np.inf), at.slab[c], power))
         return made
 
-    starts: list[list[int]] = [[] for _ in regressions]
+    starts = starts or [[] for _ in regressions]
     with threadpool_limits(1, user_api="blas"):  # matrices too small to share
         for _ in range(rounds):
             chains = [
@@ -175,18 +211,23 @@ def term_posterior(
             settled = _update(chains, classes, sizes, settled)
         prior = priors(settled)
         by_target = [
-            [sample_terms(r, p, total, steps, rng, start if c == 0 else None) for c in range(n_chains)]
+            [sample_terms(r, p, total, steps, rng, start if c == 0 else None, burn) for c in range(n_chains)]
             for r, p, rng, start in zip(regressions, prior, streams, starts, strict=True)
         ]
+    updated = _update([chains[0] for chains in by_target], classes, sizes, settled)
     by_chain = np.stack([[chain.edge for chain in chains] for chains in by_target], 1)
     draws = np.zeros((n_chains, num_draws, n_targets, total), np.int8)
+    longest = max(len(state) for chains in by_target for chain in chains for state in chain.states)
+    sets = np.full((n_chains, num_draws, n_targets, longest), -1, np.int16)
     curved, strength = np.zeros((n_targets, total)), np.zeros((n_targets, total))
     fitted, residual = np.full(targets.shape, np.nan), np.full(targets.shape, np.nan)
     for i, (regression, chains) in enumerate(zip(regressions, by_target, strict=True)):
         parents, kind = regression.terms.parents, regression.terms.kind
         for c, chain in enumerate(chains):
             for draw, at in enumerate(streams[i].choice(len(chain.states), num_draws, p=chain.weights)):
-                draws[c, draw, i, parents[list(chain.states[at])].ravel()] = 1
+                chosen = list(chain.states[at])
+                draws[c, draw, i, parents[chosen].ravel()] = 1
+                sets[c, draw, i, : len(chosen)] = chosen
         mean = np.zeros(len(kind))
         for chain in chains:
             for state, weight in zip(chain.states, chain.weights, strict=True):
@@ -205,7 +246,9 @@ def term_posterior(
         fitted[seen, i] = parts.sum(1)
         residual[seen, i] = regression.target - parts.sum(1)
     probability = by_chain.mean(0)
-    return TermPosterior(probability, by_chain, draws, curved, strength, fitted, residual)
+    return TermPosterior(
+        probability, by_chain, draws, curved, strength, fitted, residual, sets, settled, updated
+    )
 
 
 def _shares(terms: Terms, candidates: Candidates) -> NDArray[np.intp]:
@@ -221,6 +264,7 @@ def _regressions(
     curves: bool,
     products: bool,
     candidates: Candidates,
+    covariates: NDArray[np.float64] | None,
 ) -> list[Regression]:
     """One for each target; targets that were seen in the same steps share their columns."""
     by_rows: dict[bytes, Regression] = {}
@@ -231,7 +275,14 @@ def _regressions(
         key = seen.tobytes()
         known = by_rows.get(key)
         terms = known.terms if known is not None else terms_of(inputs[seen], curves, products, of_column)
-        regression = Regression(terms, winsorised(column[seen][:, None])[:, 0])
+        target = winsorised(column[seen][:, None])
+        n_effects = 0
+        if covariates is not None:
+            basis = effects_basis(covariates[seen])
+            target, n_effects = freed(target, basis), basis.shape[1]
+            if known is None:
+                terms = terms._replace(columns=freed(terms.columns, basis))
+        regression = Regression(terms, target[:, 0], n_effects)
         if known is not None:
             regression.share(known)
         by_rows.setdefault(key, regression)
@@ -239,8 +290,15 @@ def _regressions(
     return regressions
 
 
-def _classes(terms: Terms, target: int, candidates: Candidates) -> NDArray[np.intp]:
-    """Class of every term of a target."""
+def classes_of(terms: Terms | TermMap, target: int, candidates: Candidates) -> NDArray[np.intp]:
+    """Class of every term of a target, (term,).
+
+    Parameters
+    ----------
+    terms : Terms or TermMap
+    target : int
+    candidates : Candidates
+    """
     past = candidates.n_variables * candidates.lags
     candidate = terms.parents[:, 0]
     own_past = (candidate < past) & (candidate % candidates.n_variables == target)

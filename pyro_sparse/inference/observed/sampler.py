@@ -53,11 +53,13 @@ class Regression:
     ----------
     terms : Terms
     target : ndarray (step,)
+    n_effects : int
+        Of covariates that both were freed of: as many degrees of freedom are gone.
     """
 
-    def __init__(self, terms: Terms, target: NDArray[np.float64]) -> None:
+    def __init__(self, terms: Terms, target: NDArray[np.float64], n_effects: int = 0) -> None:
         self.terms, self.target = terms, target
-        self.n = len(target)
+        self.n, self.freedom = len(target), len(target) - 1 - n_effects
         self.square = float(target @ target)
         self.with_target = terms.columns.T @ target
         self.diagonal = (terms.columns**2).sum(0)
@@ -100,7 +102,7 @@ class Regression:
         squares : ndarray (chosen,)
             Second moment of each coefficient in the set, in units of the noise variance.
         """
-        g, freedom = prior.slab, self.n - 1
+        g, freedom = prior.slab, self.freedom
         squares = np.zeros(0)
         if chosen:
             rows = self.products(chosen)

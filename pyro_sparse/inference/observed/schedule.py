@@ -21,7 +21,7 @@ class ObservedSchedule(Settings):
     rounds : int
         Shorter runs by which the rates of terms and the sizes of effects are set.
     imputations : int
-        Draws of the missing cells, where there are any.
+        Draws of the missing cells that each chain keeps, where there are any; half as many come before.
     num_draws : int
         Graphs that are kept of each chain.
     """
@@ -31,5 +31,5 @@ class ObservedSchedule(Settings):
 
     sampler_steps: int = 600
     rounds: int = 2
-    imputations: int = 5
+    imputations: int = 40
     num_draws: int = 500

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ...data.sequences import Sequences
 
-__all__ = ["LEAST_STEPS", "Steps", "imputed", "observed_values", "steps_of"]
+__all__ = ["LEAST_STEPS", "Steps", "cells_to_fill", "imputed", "observed_values", "steps_of"]
 
 LEAST_STEPS = 20
 _SWEEPS = 8  # of the imputation, over all variables
@@ -29,12 +29,18 @@ class Steps(NamedTuple):
         Steps left out because nothing was seen of a frame that they would need.
     n_filled : int
         Steps with an input that was imputed.
+    covariates : ndarray (step, column) or None
+        Trend, season and covariates of the targets' frames.
+    at : ndarray of int (step, 2)
+        Sequence and frame of each target.
     """
 
     inputs: NDArray[np.float64]
     targets: NDArray[np.float64]
     n_blank: int
     n_filled: int
+    covariates: NDArray[np.float64] | None
+    at: NDArray[np.intp]
 
 
 def observed_values(sequences: Sequences) -> NDArray[np.float64]:
@@ -52,7 +58,9 @@ def observed_values(sequences: Sequences) -> NDArray[np.float64]:
     return x
 
 
-def steps_of(sequences: Sequences, values: NDArray[np.float64], lags: int) -> Steps:
+def steps_of(
+    sequences: Sequences, values: NDArray[np.float64], lags: int, filled_targets: bool = False
+) -> Steps:
     """The steps with `lags` frames before them that belong to their past.
 
     Parameters
@@ -62,11 +70,13 @@ def steps_of(sequences: Sequences, values: NDArray[np.float64], lags: int) -> St
     values : ndarray (sequence, time, variable)
         `observed_values`, the missing cells of frames that were seen in part imputed.
     lags : int
+    filled_targets : bool
+        Whether imputed cells are targets, too, and not left out.
     """
     observed = observed_values(sequences)
     n, frames, d = observed.shape
     if frames <= lags:
-        return Steps(np.zeros((0, 0)), np.zeros((0, d)), 0, 0)
+        return Steps(np.zeros((0, 0)), np.zeros((0, d)), 0, 0, None, np.zeros((0, 2), int))
     has_past = np.ones((n, frames), bool) if sequences.linked is None else sequences.linked.copy()
     if sequences.present is not None:
         has_past &= sequences.present
@@ -83,17 +93,31 @@ def steps_of(sequences: Sequences, values: NDArray[np.float64], lags: int) -> St
     parts = [values[:, part][use] for part in before]
     if sequences.actions is not None:
         parts.append(sequences.actions[:, lags:][use])
-    return Steps(
-        np.concatenate(parts, 1), observed[:, lags:][use], int((has_past & ~use).sum()), int(filled.sum())
-    )
+    covariates = None if sequences.covariates is None else sequences.covariates[:, lags:][use]
+    n_blank, n_filled = int((has_past & ~use).sum()), int(filled.sum())
+    targets = (values if filled_targets else observed)[:, lags:][use]
+    at = np.argwhere(use)
+    at[:, 1] += lags
+    return Steps(np.concatenate(parts, 1), targets, n_blank, n_filled, covariates, at)
+
+
+def cells_to_fill(sequences: Sequences) -> NDArray[np.bool_]:
+    """Missing cells of frames of which something was seen, (sequence, time, variable).
+
+    Parameters
+    ----------
+    sequences : Sequences
+    """
+    missing = np.isnan(observed_values(sequences))
+    return np.asarray(missing & ~missing.all(-1, keepdims=True))
 
 
 def imputed(sequences: Sequences, rng: np.random.Generator) -> NDArray[np.float64]:
     """A draw of the missing cells given the others: each by a regression on its frame and its neighbours.
 
     Chained equations: a variable is regressed on the other variables of its frame, on all variables of the
-    frames before and after, and on the actions; coefficients and noise are drawn. Frames of which nothing was
-    seen stay missing.
+    frames before and after, and on actions and covariates; coefficients and noise are drawn. Frames of which
+    nothing was seen stay missing.
 
     Parameters
     ----------
@@ -117,8 +141,7 @@ def imputed(sequences: Sequences, rng: np.random.Generator) -> NDArray[np.float6
             edge = np.zeros_like(x[:, :1])
             parts = [np.ones_like(x[..., :1]), beside]
             parts += [np.concatenate([edge, x[:, :-1]], 1), np.concatenate([x[:, 1:], edge], 1)]
-            if sequences.actions is not None:
-                parts.append(sequences.actions)
+            parts += [a for a in (sequences.actions, sequences.covariates) if a is not None]
             design = np.concatenate(parts, -1)
             known, wanted = seen[..., j] & frame, to_fill[..., j]
             a, y = design[known], x[..., j][known]

@@ -379,10 +379,19 @@ class TransitionFit(FitResult):
         ValueError, TypeError
             As `transform`; no sequence with `steps` frames after the lags; a probability outside (0, 1).
         """
-        from .forecast_scores import forecast_scores
+        from ..training.forecast_scores import forecast_scores
+        from .forecast import drawn_ahead, gated_program
 
-        sequences = self._these_or_new(X, columns)
-        return forecast_scores(self, sequences, steps, origins, interval, num_draws, seed)
+        sequences, model = self._these_or_new(X, columns), gated_program(self)
+
+        def draw_ahead(
+            past: Sequences, actions: np.ndarray | None, covariates: object, steps: int, draws: int, seed: int
+        ) -> np.ndarray:
+            return drawn_ahead(model, past, actions, steps, draws, seed)
+
+        return forecast_scores(
+            self.sequences, draw_ahead, model.lags, sequences, steps, origins, interval, num_draws, seed
+        )
 
     def edge_posterior(
         self,

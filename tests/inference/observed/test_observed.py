@@ -218,8 +218,6 @@ def test_what_there_is_none_of_is_said(fit, tmp_path):
         fit.edge_posterior("mcmc")
     with pytest.raises(TypeError, match="kernel"):
         fit.edge_posterior("terms", kernel="linear")
-    with pytest.raises(TypeError, match="no page yet"):
-        ps.report(fit, tmp_path / "page.html")
     with pytest.raises(TypeError, match="variables are measured"):
         ps.identify(fit)
 

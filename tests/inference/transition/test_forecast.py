@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import pyro_sparse as ps
+from pyro_sparse.inference.training.forecast_scores import _changes
 from pyro_sparse.inference.transition.forecast import carry
-from pyro_sparse.inference.transition.forecast_scores import _changes
 from tests.inference._transitions import SMALL, model_of
 
 

@@ -78,9 +78,15 @@ def edges_by_parent_sets(
     TypeError
         An option is not one of `parent_posterior`.
     ValueError
-        The fit was loaded without its sequences, or has too few steps with all cells.
+        The fit was loaded without its sequences, has too few steps with all cells, or has trend, season or
+        covariates.
     """
     check_options("parent_sets", options, options_of(parent_posterior))
+    if fit.sequences.design is not None:
+        raise ValueError(
+            f'method: "parent_sets" knows no {", ".join(fit.sequences.design.names)}, which the fit has in '
+            'every sum, and would find edges by what they share; use "terms"'
+        )
     if not len(fit.sequences):
         raise ValueError("the fit was loaded without its sequences: use fit.with_data(X, ...) first")
     steps = steps_of(fit.sequences, imputed(fit.sequences, np.random.default_rng(seed)), fit.lags)

@@ -7,8 +7,9 @@ sequences of the fit (persistence).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,17 +17,17 @@ import pandas as pd
 from ..._utils.checks import check_whole
 from ...data.sequences import Sequences
 from ...metrics import crps
-from ...models.latent_transition import LatentTransition
-from .forecast import drawn_ahead, gated_program
-
-if TYPE_CHECKING:
-    from .transition_result import TransitionFit
 
 __all__ = ["forecast_scores"]
 
+# (past, actions ahead, covariates ahead, steps, draws, seed) to draws (draw, sequence, step, feature)
+Ahead: TypeAlias = Callable[[Sequences, np.ndarray | None, np.ndarray | None, int, int, int], np.ndarray]
+
 
 def forecast_scores(
-    fit: TransitionFit,
+    of_fit: Sequences,
+    draw_ahead: Ahead,
+    lags: int,
     sequences: Sequences,
     steps: int,
     origins: int,
@@ -38,7 +39,12 @@ def forecast_scores(
 
     Parameters
     ----------
-    fit : TransitionFit
+    of_fit : Sequences
+        That the model was fitted to.
+    draw_ahead : callable
+        From (past, actions ahead, covariates ahead, steps, draws, seed) to draws in the fit's units.
+    lags : int
+        Frames that lead to the next.
     sequences : Sequences
         Read by the fit.
     steps, origins, interval, num_draws, seed
@@ -49,43 +55,44 @@ def forecast_scores(
     check_whole(2, num_draws=num_draws)
     if not 0 < interval < 1:
         raise ValueError(f"interval: want a probability between 0 and 1, got {interval!r}; .9 is usual")
-    model = gated_program(fit)
-    least = model.lags + steps
+    least = lags + steps
     if not (sequences.lengths >= least).any():
         raise ValueError(
             f"X: the longest sequence has {int(sequences.lengths.max())} frame(s), wanted {least} or more: "
-            f"{model.lags} to forecast from and steps={steps} to compare with"
+            f"{lags} to forecast from and steps={steps} to compare with"
         )
     rng = np.random.default_rng(seed)
-    changes = _changes(fit.sequences, steps)
+    changes = _changes(of_fit, steps)
     cells = []
     for back in range(origins):
         origin = sequences.lengths - steps - back
-        kept = np.flatnonzero(origin >= max(model.lags, 1))
+        kept = np.flatnonzero(origin >= max(lags, 1))
         if not len(kept):
             break
         some = sequences.rows(kept)
-        cells.append(_scored(model, some, origin[kept], changes, steps, interval, num_draws, rng))
+        cells.append(_scored(draw_ahead, some, origin[kept], changes, steps, interval, num_draws, rng))
     table = pd.concat(cells)
-    scale = fit.sequences.scale[table["feature"]]
+    scale = of_fit.scale[table["feature"]]
     table["crps"] *= scale
     table["crps_persistence"] *= scale
-    table["feature"] = np.array(fit.feature_names)[table["feature"]]
+    table["feature"] = np.array(of_fit.feature_names)[table["feature"]]
     by = table.groupby(["step", "feature"], sort=False)
     means = by[["covered", "crps", "crps_persistence"]].mean()
     return means.rename(columns={"covered": "coverage"}).assign(n=by.size()).reset_index()
 
 
 def _scored(
-    model: LatentTransition, sequences: Sequences, origin: np.ndarray, changes: list[np.ndarray | None],
+    draw_ahead: Ahead, sequences: Sequences, origin: np.ndarray, changes: list[np.ndarray | None],
     steps: int, interval: float, num_draws: int, rng: np.random.Generator,
 ) -> pd.DataFrame:  # fmt: skip
     """One row for each observed cell after an origin (sequence,), in the fit's units."""
     past = _until(sequences, origin)
     at = origin[:, None] + np.arange(steps)
     chain = np.arange(len(origin))[:, None]
-    ahead = None if sequences.actions is None else sequences.actions[chain, at]
-    draws = drawn_ahead(model, past, ahead, steps, num_draws, int(rng.integers(2**31)))
+    actions, covariates = (
+        None if array is None else array[chain, at] for array in (sequences.actions, sequences.covariates)
+    )
+    draws = draw_ahead(past, actions, covariates, steps, num_draws, int(rng.integers(2**31)))
     truth, usable = sequences.x[chain, at], np.ones(at.shape, dtype=bool)
     if sequences.linked is not None:  # not beyond a gap
         usable = np.logical_and.accumulate(sequences.linked[chain, at], axis=1)
@@ -117,16 +124,16 @@ def _until(sequences: Sequences, origin: np.ndarray) -> Sequences:
     longest = int(origin.max())
     present = np.arange(longest) < origin[:, None]
     x = sequences.x[:, :longest]
-    mask, linked, actions = (
+    mask, linked, actions, covariates = (
         None if array is None else array[:, :longest]
-        for array in (sequences.mask, sequences.linked, sequences.actions)
+        for array in (sequences.mask, sequences.linked, sequences.actions, sequences.covariates)
     )
     if not present.all():
         mask = np.broadcast_to(present[..., None], x.shape) if mask is None else mask & present[..., None]
         linked = present if linked is None else linked & present
     return replace(
-        sequences, x=x, mask=mask, linked=linked, actions=actions, index=None, gap=None,
-        present=None if present.all() else present,
+        sequences, x=x, mask=mask, linked=linked, actions=actions, covariates=covariates, index=None,
+        gap=None, present=None if present.all() else present,
     )  # fmt: skip
 
 
