@@ -93,6 +93,6 @@ class AgreementTable(_Narrow):
 
     _first = (
         "similarity", "recovered", "least", "edges_differing", "gap", "influence", "factors", "error",
-        "elbo", "found", "beyond_linear",
+        "elbo", "behind", "found", "beyond_linear",
     )  # fmt: skip
     _needed, _under = ("similarity",), "restart"

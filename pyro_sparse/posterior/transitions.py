@@ -50,6 +50,8 @@ class GraphDraws(NamedTuple):
         Root mean square derivative.
     given : ndarray of bool (...), optional
         Edges that were given to the model.
+    gap : ndarray (...), optional
+        Largest difference between chains; default of all of them.
     """
 
     draws: np.ndarray
@@ -57,6 +59,7 @@ class GraphDraws(NamedTuple):
     by_chain: np.ndarray
     strength: np.ndarray
     given: np.ndarray | None = None
+    gap: np.ndarray | None = None
 
 
 def transition_to_arviz(
@@ -96,7 +99,7 @@ def transition_to_arviz(
             dims = ("lag", *dims)
         posterior[f"edge_{name}"] = (("chain", "draw", *dims), graph.draws)
         of_graph, sizes = (graph.probability, graph.by_chain), {"strength": graph.strength[fit.best]}
-        numbers |= edge_numbers(dims, *of_graph, sizes, graph.given, graph=f"_{name}")
+        numbers |= edge_numbers(dims, *of_graph, sizes, graph.given, graph.gap, graph=f"_{name}")
     groups = {"posterior": posterior, "edge_posterior": numbers}
     stats = {"elbo": fit.elbo, "heldout_elbo": fit.heldout_elbo, "recovered": fit.agreement["recovered"]}
     coords: dict[str, list[str] | list[int]] = {
@@ -134,10 +137,11 @@ def transition_summary(
     DataFrame
         Index `edge` ("source -> target", or with several lags "source, lag 2 -> target"); columns `graph`,
         `source`, `target`, (`lag`,) `probability` (or `score`), `strength` (root mean square derivative of
-        the target's mean), `q_value`, `gap` (largest difference of the probability between restarts; NaN for
-        one restart), `unresolved` (gap > .25), `verdict` ("present", "absent" or "open":
-        `graphs.edge_verdicts`; with a score all are open, and so are edges that a doubt touches, and
-        ``attrs["note"]`` says why) and `selected` (of edges in doubt none, unless `include_doubted`).
+        the target's mean), `q_value`, `gap` (largest difference of the probability between restarts, those
+        that failed apart: `behind` in `fit.agreement`; NaN for one restart), `unresolved` (gap > .25),
+        `verdict` ("present", "absent" or "open": `graphs.edge_verdicts`; with a score all are open, and so
+        are edges that a doubt touches, and ``attrs["note"]`` says why) and `selected` (of edges in doubt
+        none, unless `include_doubted`).
     """
     numbers = _arviz.get_group(idata, "edge_posterior")
     graphs = []

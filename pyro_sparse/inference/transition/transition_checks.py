@@ -25,6 +25,7 @@ __all__ = [
     "axis_checks",
     "axis_findings",
     "evidence_findings",
+    "failed_restarts",
     "graph_findings",
     "mixing_error",
     "restart_findings",
@@ -36,6 +37,7 @@ SPANNED = 0.5  # on tuning sets fits spanned .69 and more of what edges need, wi
 SHARED = 0.25  # correlation of noise: of tuning fits with right axes .01 at most, with wrong ones .28 to .37
 _NOISE_SHARE = 0.03  # of a latent's variance: less noise is as small as the errors of a fit
 MIXED = 0.3  # of another latent in a latent: R of .95, as much as two restarts may differ by (`SAME_LATENTS`)
+_BEHIND = 3.0  # standard errors of the held-out ELBO; of tuning fits failures were 1 to 40 nats behind
 _STEPS = 2000  # of which the mixing's error is measured
 
 
@@ -401,6 +403,27 @@ def restart_findings(
             )
         )
     return findings
+
+
+def failed_restarts(agreement: pd.DataFrame) -> np.ndarray:
+    """Restarts that explain the sequences clearly worse than the best one, by other latents; bool (restart,).
+
+    How their edges differ says nothing of the best restart's. That nothing confirms it then,
+    `restart_findings` says.
+
+    Parameters
+    ----------
+    agreement : DataFrame
+        Of the fit; without `behind`, as files of earlier versions have it, none has failed.
+
+    Examples
+    --------
+    >>> both = pd.DataFrame({"behind": [0.0, 40.0, 40.0], "recovered": [1.0, 0.69, 0.99]})
+    >>> failed_restarts(both).tolist()
+    [False, True, False]
+    """
+    behind = agreement.get("behind", pd.Series(0.0, agreement.index))
+    return np.asarray((behind > _BEHIND) & (agreement["recovered"] < SAME_LATENTS))
 
 
 def _recovered(latents: np.ndarray, other_latents: np.ndarray, allowed: np.ndarray) -> list[float]:

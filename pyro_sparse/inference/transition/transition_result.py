@@ -104,7 +104,7 @@ class TransitionFit(FitResult):
         its Jacobian spans: below one half the dynamics are nearly linear, and many axes as sparse),
         `beyond_linear` (standard errors by which its transition predicts the held-out sequences better than
         a linear one: below 2 nothing shows that the Jacobian varies, and influence is that of its mean; NaN
-        without such sequences), `elbo`.
+        without such sequences), `elbo`, `behind` (by how many standard errors it is below the best's).
     elbo, heldout_elbo : ndarray (restart,)
         Nats per sequence.
     history : DataFrame
@@ -183,6 +183,7 @@ class TransitionFit(FitResult):
         """Choose a restart and bring the others into its frame; a fall of the ELBO counts from `least` on."""
         gap = np.array([a.gap for a in answers])
         best = _best(rows, gap)
+        behind, error = _behind(rows, best)
         few = first_rows(data, 2000)
         frames = latents(model, few).double().cpu().numpy()
         present = np.ones(frames.shape[1:3], bool) if few.present is None else few.present.cpu().numpy()
@@ -210,6 +211,7 @@ class TransitionFit(FitResult):
                 "influence": [a.influence for a in answers],
                 "beyond_linear": [a.beyond_linear for a in answers],
                 "elbo": elbo,
+                "behind": behind / np.maximum(error, 1e-12),
             },
             index=pd.RangeIndex(len(answers), name="restart"),
         )
@@ -588,10 +590,16 @@ def _best(rows: np.ndarray, gap: np.ndarray) -> int:
     """Of the restarts that the sequences cannot tell from the best one, that with the clearest graph."""
     mean = rows.mean(1)
     top = int(mean.argmax())
-    behind = rows[top] - rows
-    error = behind.std(1, ddof=1) / np.sqrt(rows.shape[1]) if rows.shape[1] > 1 else np.zeros(len(rows))
-    alike = [r for r in range(len(rows)) if r == top or mean[top] - mean[r] <= error[r]]
+    behind, error = _behind(rows, top)
+    alike = [r for r in range(len(rows)) if r == top or behind[r] <= error[r]]
     return max(alike, key=lambda r: (gap[r], mean[r]))
+
+
+def _behind(rows: np.ndarray, restart: int) -> tuple[np.ndarray, np.ndarray]:
+    """By how much restarts' mean ELBO is below that of one of them, and the standard error of that."""
+    below = rows[restart] - rows
+    n = rows.shape[1]
+    return below.mean(1), (below.std(1, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(len(rows)))
 
 
 def _recovered(frames: np.ndarray, permutation: np.ndarray, best: int, allowed: np.ndarray) -> list[float]:

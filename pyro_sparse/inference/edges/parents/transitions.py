@@ -17,7 +17,7 @@ from ...._utils.torch_state import undisturbed
 from ...._utils.types import ArvizData
 from ....posterior.transitions import GraphDraws, transition_to_arviz
 from ...transition.transition_axes import latents, seen_steps
-from ...transition.transition_checks import evidence_findings
+from ...transition.transition_checks import evidence_findings, failed_restarts
 from ..density.requirements import lacks_for_parent_sets
 from .parents import parent_posterior
 
@@ -183,6 +183,9 @@ def _graphs(fit: TransitionFit, draws: np.ndarray, by_chain: np.ndarray) -> dict
     """(…, latent, parent) taken apart into the time and the action graph."""
     d, lags = fit.model.n_latents, fit.model.lags
 
+    compared = by_chain[~failed_restarts(fit.agreement)]
+    gap = np.ptp(compared, axis=0) if len(compared) > 1 else np.full(by_chain.shape[1:], np.nan)
+
     def past(array: np.ndarray) -> np.ndarray:
         lagged = np.moveaxis(array[..., : lags * d].reshape(*array.shape[:-1], lags, d), -2, -3)
         return lagged[..., 0, :, :] if lags == 1 else lagged
@@ -192,7 +195,7 @@ def _graphs(fit: TransitionFit, draws: np.ndarray, by_chain: np.ndarray) -> dict
     if fit.strength_time is not None:
         strength = fit.strength_time[:, 0] if lags == 1 else fit.strength_time
         graphs["time"] = GraphDraws(
-            past(draws), past(by_chain[fit.best]), past(by_chain), strength, past(must)
+            past(draws), past(by_chain[fit.best]), past(by_chain), strength, past(must), past(gap)
         )
     if fit.strength_action is not None:
         graphs["action"] = GraphDraws(
@@ -201,6 +204,7 @@ def _graphs(fit: TransitionFit, draws: np.ndarray, by_chain: np.ndarray) -> dict
             by_chain[..., lags * d :],
             fit.strength_action,
             must[:, lags * d :],
+            gap[:, lags * d :],
         )
     return graphs
 

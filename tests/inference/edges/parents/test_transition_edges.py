@@ -5,9 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
-from pyro_sparse.inference.edges.parents.transitions import _disputed
+from pyro_sparse.inference.edges.parents.transitions import _disputed, _graphs
 from pyro_sparse.posterior.transitions import GraphDraws
 
 NAMES = ["latent 1", "latent 2"]
@@ -52,3 +54,21 @@ def test_each_lag_is_compared_with_its_own_graph():
     probability = [[[0.99, 0.01], [0.01, 0.99]], [[0.01, 0.01], [0.01, 0.01]]]
     (doubt,) = _disputed(fit(time), {"time": graphs(probability)})
     assert doubt.edges == (("latent 2", "latent 1"),)
+
+
+def test_a_restart_that_failed_is_not_compared():
+    """Its edges are not those of the best restart's latents; one as good with other latents is compared."""
+    by_chain = np.array([[[0.9, 0.1]] * 2, [[0.2, 0.1]] * 2, [[0.8, 0.1]] * 2])
+    graph = np.zeros((3, 1, 2, 2))
+
+    def gap(behind, recovered):
+        agreement = pd.DataFrame({"behind": [0.0, *behind], "recovered": [1.0, *recovered]})
+        of_fit = SimpleNamespace(
+            model=SimpleNamespace(n_latents=2, lags=1, must=torch.zeros(2, 2) == 1),
+            best=0, agreement=agreement, strength_time=graph, strength_action=None,
+        )  # fmt: skip
+        return _graphs(of_fit, np.zeros((3, 5, 2, 2)), by_chain)["time"].gap[0]
+
+    assert gap([0.5, 1.0], [0.7, 0.99]) == pytest.approx([0.7, 0])  # as good: the data leave a choice
+    assert gap([40.0, 5.0], [0.7, 0.99]) == pytest.approx([0.1, 0])
+    assert np.isnan(gap([40.0, 5.0], [0.7, 0.8])).all()
