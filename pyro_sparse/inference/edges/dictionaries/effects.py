@@ -49,12 +49,12 @@ class Active(NamedTuple):
 
     Attributes
     ----------
-    index, code : Tensor (row, place)
+    number, code : Tensor (row, place)
     there : Tensor of bool (row, place)
         False where a place is only filled.
     """
 
-    index: Tensor
+    number: Tensor
     code: Tensor
     there: Tensor
 
@@ -84,9 +84,9 @@ def active_latents(codes: Tensor) -> Active:
     codes : Tensor (row, latent)
     """
     most = int((codes != 0).sum(1).max())
-    _, index = codes.abs().topk(most, dim=1, sorted=False)
-    code = codes.gather(1, index)
-    return Active(index, code, code != 0)
+    _, number = codes.abs().topk(most, dim=1, sorted=False)
+    code = codes.gather(1, number)
+    return Active(number, code, code != 0)
 
 
 def closed_form(pair: Pair) -> ClosedForm | None:
@@ -127,15 +127,16 @@ def effects_of(
     """
     if effect == "ablation":
         return _ablations(pair, x, y, active_in, active_out).abs()
-    slope = _in_reverse(pair, x, y, active_in, active_out) if factors is None else None
     if factors is not None:
         slope = _by_factors(factors, x, active_in, active_out)
+    else:
+        slope = _in_reverse(pair, x, y, active_in, active_out)
     return (slope * active_in.code.unsqueeze(1)).abs()
 
 
 def _by_factors(factors: ClosedForm, x: Tensor, active_in: Active, active_out: Active) -> Tensor:
     width = factors.left.shape[1]
-    places = active_in.index.shape[1] + active_out.index.shape[1]
+    places = active_in.number.shape[1] + active_out.number.shape[1]
     n = max(1, _MOST_CELLS // (places * width))
     parts = []
     for start in range(0, len(x), n):
@@ -143,14 +144,14 @@ def _by_factors(factors: ClosedForm, x: Tensor, active_in: Active, active_out: A
         units = factors.first(x[rows]).detach().requires_grad_()
         with torch.enable_grad():
             slope = torch.autograd.grad(factors.activation(units).sum(), units)[0]
-        right = factors.right[active_out.index[rows]] * slope.unsqueeze(1)
-        parts.append(right @ factors.left[active_in.index[rows]].mT)
+        right = factors.right[active_out.number[rows]] * slope.unsqueeze(1)
+        parts.append(right @ factors.left[active_in.number[rows]].mT)
     return torch.cat(parts)
 
 
 def _in_reverse(pair: Pair, x: Tensor, y: Tensor | None, active_in: Active, active_out: Active) -> Tensor:
     inputs = x.detach().clone().requires_grad_()
-    along = pair.directions[active_in.index]  # (row, input, d)
+    along = pair.directions[active_in.number]  # (row, input, d)
     with torch.enable_grad():
         out = pair.mlp(inputs)
         if not out.requires_grad:
@@ -164,14 +165,14 @@ def _in_reverse(pair: Pair, x: Tensor, y: Tensor | None, active_in: Active, acti
             codes = codes_of(pair.sae_out, out, "sae_out")
             if not codes.requires_grad:
                 raise ValueError('sae_out: autograd does not reach through encode; use effect="ablation"')
-            values = codes.gather(1, active_out.index)
+            values = codes.gather(1, active_out.number)
         parts = []
-        n = active_out.index.shape[1]
+        n = active_out.number.shape[1]
         for place in range(n):
             if pair.rows is None:
                 value = values[:, place]
             else:
-                value = (out * pair.rows[active_out.index[:, place]]).sum(1)
+                value = (out * pair.rows[active_out.number[:, place]]).sum(1)
             slope = torch.autograd.grad(value.sum(), inputs, retain_graph=place < n - 1)[0]
             parts.append(torch.einsum("rd,rjd->rj", slope, along))
     return torch.stack(parts, 1)
@@ -181,16 +182,19 @@ def _ablations(pair: Pair, x: Tensor, y: Tensor | None, active_in: Active, activ
     """Change of each output latent when an input latent is taken out."""
     out = pair.mlp(x)
     base = out if y is None else y
-    rows = None if pair.rows is None else pair.rows[active_out.index]
-    before = None if rows is not None else codes_of(pair.sae_out, base, "sae_out").gather(1, active_out.index)
+    rows = None if pair.rows is None else pair.rows[active_out.number]
+
+    def watched(changed: Tensor) -> Tensor:
+        """Codes of the active output latents."""
+        return codes_of(pair.sae_out, changed, "sae_out").gather(1, active_out.number)
+
+    before = watched(base) if rows is None else None
     parts = []
-    for place in range(active_in.index.shape[1]):
-        taken = active_in.code[:, place, None] * pair.directions[active_in.index[:, place]]
+    for place in range(active_in.number.shape[1]):
+        taken = active_in.code[:, place, None] * pair.directions[active_in.number[:, place]]
         change = out - pair.mlp(x - taken)
         if rows is not None:
             parts.append(torch.einsum("rid,rd->ri", rows, change))
-        else:
-            parts.append(
-                before - codes_of(pair.sae_out, base - change, "sae_out").gather(1, active_out.index)
-            )
+        elif before is not None:
+            parts.append(before - watched(base - change))
     return torch.stack(parts, 2)

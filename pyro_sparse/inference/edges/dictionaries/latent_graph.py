@@ -216,7 +216,7 @@ def latent_graph(
                 known |= new
                 factors = closed_form(pair) if effect == "slope" else None
             active_in, active_out = active_latents(codes), active_latents(codes_out)
-            if active_in.index.shape[1] and active_out.index.shape[1]:
+            if active_in.number.shape[1] and active_out.number.shape[1]:
                 size = effects_of(pair, x, y, active_in, active_out, effect, factors)
                 strength = strength + _added(size, active_in, active_out, shape)
     return LatentGraph(
@@ -249,8 +249,8 @@ def check_layer(mlp: Callable[[Tensor], Tensor], x: Tensor) -> None:
 def _added(size: Tensor, active_in: Active, active_out: Active, shape: tuple[int, int]) -> csr_array:
     """Effects (row, output, input) summed over the rows, as a sparse array of all latents."""
     there = (active_out.there.unsqueeze(2) & active_in.there.unsqueeze(1)).cpu().numpy()
-    row = np.broadcast_to(active_out.index.unsqueeze(2).cpu().numpy(), there.shape)[there]
-    column = np.broadcast_to(active_in.index.unsqueeze(1).cpu().numpy(), there.shape)[there]
+    row = np.broadcast_to(active_out.number.unsqueeze(2).cpu().numpy(), there.shape)[there]
+    column = np.broadcast_to(active_in.number.unsqueeze(1).cpu().numpy(), there.shape)[there]
     return coo_array((size.double().cpu().numpy()[there], (row, column)), shape=shape).tocsr()
 
 

@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["SAME", "MatchedLatents", "match_latents"]
 
+Array = NDArray[np.float64]
+
 # A latent that is the sum of two orthogonal ones has a cosine of .71 with each: above .8 it is one of them.
 SAME = 0.8
 _CHUNK = 2048  # latents compared at a time
@@ -20,13 +22,13 @@ class MatchedLatents(NamedTuple):
 
     Attributes
     ----------
-    index : ndarray of int, shape (latent, refit)
+    number : ndarray of int, shape (latent, refit)
         Number of the latent in each refit; -1 where the refit lacks it.
     cosine : ndarray, shape (latent,)
         The least cosine by which two refits were joined.
     """
 
-    index: NDArray[np.intp]
+    number: NDArray[np.intp]
     cosine: NDArray[np.float64]
 
 
@@ -58,12 +60,13 @@ def match_latents(
     Examples
     --------
     >>> same = match_latents([np.eye(3), np.eye(3)[[2, 0]]])
-    >>> same.index.tolist()
+    >>> same.number.tolist()
     [[0, 1], [2, 0]]
     """
     if not 0 <= cosine < 1:
         raise ValueError(f"cosine: got {cosine!r}, wanted a number from 0 to below 1")
-    units, numbers = [], []
+    units: list[NDArray[np.float32]] = []
+    numbers: list[NDArray[np.intp]] = []
     for refit, part in enumerate(directions):
         d = np.asarray(part, dtype=np.float32)
         alive = np.ones(len(d), bool) if living is None else np.asarray(living[refit], dtype=bool)
@@ -86,7 +89,9 @@ def match_latents(
     return _joined(sorted(pairs, key=lambda pair: -pair[0]), len(units))
 
 
-def _mutual(a: NDArray[np.float32], b: NDArray[np.float32]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _mutual(
+    a: NDArray[np.float32], b: NDArray[np.float32]
+) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
     """Pairs of rows of unit length that are each other's nearest, and their cosines."""
     if not len(a) or not len(b):
         return np.zeros(0, int), np.zeros(0, int), np.zeros(0)

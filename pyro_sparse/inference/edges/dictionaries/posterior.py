@@ -8,7 +8,7 @@ it is the probability that another refit shows an edge between these latents (`r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from ....posterior import arviz as _arviz
 from ....posterior.edge_table import concluded, decided, edge_numbers
 from ...rotation._binned_mixture import BinnedStrengthMixture, binned_strength_mixture
 from .latent_graph import LatentGraph
-from .matching import SAME, MatchedLatents, match_latents
+from .matching import SAME, match_latents
 from .replication import Replication, replication
 
 __all__ = ["edge_posterior"]
@@ -49,7 +49,7 @@ class _Side(NamedTuple):
     """Latents of one side: their names, and their numbers in each refit, -1 where it lacks them."""
 
     names: list[str]
-    index: NDArray[np.intp]  # (latent, refit)
+    number: NDArray[np.intp]  # (latent, refit)
     n_living: list[int]
 
 
@@ -141,7 +141,7 @@ def edge_posterior(
         mixture, of_refit, relative = _of_graph(graph, living[0][refit], living[1][refit], seeds[refit])
         blur.append(_blur(mixture.probability))
         mixtures.append(mixture)
-        i, j = outs.index[:, refit], ins.index[:, refit]
+        i, j = outs.number[:, refit], ins.number[:, refit]
         here = np.ix_(i >= 0, j >= 0)
         probability[refit][here] = of_refit[np.ix_(i[i >= 0], j[j >= 0])]
         strength[refit][here] = relative[np.ix_(i[i >= 0], j[j >= 0])]
@@ -167,7 +167,7 @@ def edge_posterior(
 
 
 def _checked(graphs: LatentGraph | Sequence[LatentGraph]) -> list[LatentGraph]:
-    parts = [graphs] if hasattr(graphs, "strength") else list(graphs)  # type: ignore[list-item, arg-type]
+    parts = cast("list[LatentGraph]", [graphs] if hasattr(graphs, "strength") else list(graphs))
     wanted = "strength", "directions_in", "directions_out", "rate_in", "rate_out", "names_in", "names_out"
     for part in parts:
         if lacking := [name for name in wanted if not hasattr(part, name)]:
@@ -191,15 +191,15 @@ def _side(
     """Latents that are kept on one side: all living ones of a single graph, else those with a match."""
     n_living = [int(alive.sum()) for alive in living]
     if len(names) == 1:
-        index = np.flatnonzero(living[0])[:, None]
-        return _Side([names[0][i] for i in index[:, 0]], index, n_living)
-    index = match_latents(directions, living, cosine).index
-    first = (index >= 0).argmax(1)
+        number = np.flatnonzero(living[0])[:, None]
+        return _Side([names[0][i] for i in number[:, 0]], number, n_living)
+    number = match_latents(directions, living, cosine).number
+    first = (number >= 0).argmax(1)
     labels = [
         names[refit][row[refit]] if refit == 0 else f"{names[refit][row[refit]]} of refit {refit}"
-        for refit, row in zip(first, index, strict=True)
+        for refit, row in zip(first, number, strict=True)
     ]
-    return _Side(labels, index, n_living)
+    return _Side(labels, number, n_living)
 
 
 def _of_graph(
@@ -258,7 +258,7 @@ def _unmatched(ins: _Side, outs: _Side, n_refits: int) -> list[Finding]:
     for side, noun in ((ins, "input"), (outs, "output")):
         n, living = len(side.names), float(np.mean(side.n_living))
         # of those that a refit has, how many another has too
-        share = (side.index >= 0).sum(0).mean() / max(living, 1.0)
+        share = (side.number >= 0).sum(0).mean() / max(living, 1.0)
         if share >= 1 and n >= FEW:
             continue
         few = n < FEW
@@ -363,11 +363,11 @@ def _packed(
         "refits": {
             "probability": (("refit", *dims), probability),
             "strength": (("refit", *dims), strength),
-            "number_out": (("feature", "refit"), outs.index),
-            "number_in": (("factor", "refit"), ins.index),
+            "number_out": (("feature", "refit"), outs.number),
+            "number_in": (("factor", "refit"), ins.number),
         },
     }
-    coords = {"feature": outs.names, "factor": ins.names, "refit": np.arange(len(parts))}
+    coords: dict[str, Any] = {"feature": outs.names, "factor": ins.names, "refit": np.arange(len(parts))}
     doubted = doubted_edges(findings, outs.names, ins.names)
     conclusion = [
         decided(p, gap, np.ones(p.shape, bool), doubted), *concluded([], findings, gap, "refit"),
