@@ -62,7 +62,7 @@ def kept(scores: Tensor, k: int) -> Tensor:
 def trained(
     x: Tensor, n: int, k: int, seed: int, batch: int = 256, lr: float = 2e-3, epochs: int = 1
 ) -> TopK:
-    """A dictionary of the rows of x, seen `epochs` times in random order; dead is what a tenth has not used."""
+    """A dictionary of the rows of x, each seen `epochs` times; dead is what has not been used for a while."""
     torch.manual_seed(seed)
     sae = TopK(x.shape[1], n, k)
     optimiser = torch.optim.Adam(sae.parameters(), lr)

@@ -4,9 +4,10 @@ Codes with a known graph (two or three parents, topics that make strangers fire 
 learned the map, and `REFITS` pairs of small TopK dictionaries, trained here. `synthetic` compares the
 posterior of all refits with the graph: average precision over all edges (those of latents that were not found
 count as missed) and among latents found (cosine with the truth above .7), Brier skill and ECE there, and how
-far it is above the plain correlation of the codes of the same latents. A latent that keeps another off is hardly
-ever active with it, so that `by_sign` has edges that inhibit apart. `replication` asks whether a third
-refit shows (probability above one half by itself) what the other two say of it.
+far it is above the plain correlation of the codes of the same latents. A latent that keeps another off is
+hardly ever active with it, so `ap_exciting` leaves edges that inhibit out, and `inhibiting_named` is the
+share of these that is found. `replication` asks whether a third refit shows (probability above one half by
+itself) what the other two say of it: [said, found] for each bin of what is said.
 """
 
 from __future__ import annotations
@@ -222,8 +223,8 @@ def binned(said: np.ndarray, found: np.ndarray) -> list[list[float]]:
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     """Means over data sets, bins of all, and what of the asked is met."""
     names = (
-        *ASKED, "ece", "brier_skill_all", "ap_correlation", "ap_one", "ap_exciting", "inhibiting_named", "in_found",
-        "out_found",
+        *ASKED, "ece", "brier_skill_all", "ap_correlation", "ap_one", "ap_exciting", "inhibiting_named",
+        "in_found", "out_found",
     )  # fmt: skip
     synthetic = {name: float(np.nanmean([row[name] for row in rows])) for name in names}
     sums = np.sum([np.reshape(row["replication"], (-1, len(BINS) - 1, 3)).sum(0) for row in rows], 0)

@@ -2,7 +2,7 @@
 
 Any object with ``encode(x)`` and ``decode(f)`` will do. Its decoder must be affine, so that a latent has one
 direction. The encoders in use (ReLU, TopK, BatchTopK, JumpReLU) are affine too wherever a latent is active:
-the slope of its code is one row. Whether they are is measured, at two rows of the data for each latent.
+the slope of its code is one row. Whether they are is measured, at two rows for each latent.
 """
 
 from __future__ import annotations
@@ -94,13 +94,14 @@ def encoder_rows(sae: Autoencoder, x: Tensor, codes: Tensor, name: str) -> Tenso
     """
     on = codes != 0
     rows = codes.new_zeros(codes.shape[1], x.shape[1])
-    first = on.to(torch.int8).argmax(0)
-    last = len(x) - 1 - on.flip(0).to(torch.int8).argmax(0)
+    size = codes.abs()
+    strongest = size.argmax(0)
+    weakest = torch.where(on, size, torch.inf).argmin(0)  # where a slope that varies differs the most
     latents = torch.nonzero(on.any(0)).squeeze(1)
     if not len(latents):
         return rows
     slopes = []
-    for at in (first[latents], last[latents]):
+    for at in (strongest[latents], weakest[latents]):
         part = []
         for where, latent in zip(at.split(_CHUNK), latents.split(_CHUNK), strict=True):
             inputs = x[where].detach().clone().requires_grad_()
@@ -110,7 +111,7 @@ def encoder_rows(sae: Autoencoder, x: Tensor, codes: Tensor, name: str) -> Tenso
                 return None
             part.append(torch.autograd.grad(total, inputs)[0])
         slopes.append(torch.cat(part))
-    if not (slopes[0] - slopes[1]).norm() <= _TOLERANCE * slopes[0].norm():
+    if not ((slopes[0] - slopes[1]).norm(dim=1) <= _TOLERANCE * slopes[0].norm(dim=1)).all():
         return None
     rows[latents] = slopes[0]
     return rows

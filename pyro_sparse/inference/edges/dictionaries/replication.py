@@ -7,7 +7,7 @@ different ways, from those that are never an edge to those that always are:
 .. math::
 
     c_n \sim \pi, \qquad l_{rn} \mid c_n = k \sim \phi_k, \qquad
-    \pi \sim \mathrm{Dirichlet}(.1), \quad \phi_k \sim \mathrm{Dirichlet}(.5),
+    \pi \sim \mathrm{Dirichlet}(.1), \quad \phi_k \sim \mathrm{Dirichlet}(.1),
 
 and another refit shows an edge of class k at the rate :math:`q_k = \sum_l \phi_{kl} \rho_l`, where
 :math:`\rho_l` is the mean probability of an edge in level l. With two classes and two levels these are the
@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 N_CLASSES = 5
 # Log odds between levels. Beyond 8 refits are as sure as they get.
 _CUTS = np.array([-6.0, -4.0, -2.0, 0.0, 2.0, 4.0, 6.0, 8.0])
-_LEVEL = 0.5  # Dirichlet concentration of the levels in a class: Jeffreys' prior
+_LEVEL = 0.1  # Dirichlet concentration of the levels in a class: it shows few levels
 _SHARE = 0.1  # and of the classes: one that is not needed stays nearly empty
 
 
