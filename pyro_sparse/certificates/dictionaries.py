@@ -40,7 +40,7 @@ def dictionary_certificate(fit: None, idata: ArvizData, sure: float) -> Certific
         `probability` is the share of refits that have the latent.
     """
     refits = _arviz.get_group(idata, "refits")
-    rows = {}
+    rows: dict[str, dict[str, object]] = {}
     for dim, number in (("factor", "number_in"), ("feature", "number_out")):
         present = refits[number].transpose(dim, "refit").to_numpy() >= 0
         for name, there in zip(refits[dim].to_numpy(), present, strict=True):

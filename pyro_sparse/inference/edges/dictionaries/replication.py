@@ -9,10 +9,11 @@ different ways, from those that are never an edge to those that always are:
     c_n \sim \pi, \qquad l_{rn} \mid c_n = k \sim \phi_k, \qquad
     \pi \sim \mathrm{Dirichlet}(.1), \quad \phi_k \sim \mathrm{Dirichlet}(.1),
 
-and another refit shows an edge of class k at the rate :math:`q_k = \sum_l \phi_{kl} \rho_l`, where
-:math:`\rho_l` is the mean probability of an edge in level l. With two classes and two levels these are the
-sensitivity and specificity of refits. Nothing here is 0 or 1: a refit that is unsure says so by its level,
-and one that is sure counts for what being sure was worth in the others.
+Another refit *shows* an edge if by itself it gives it a probability above one half, which anyone with another
+refit can check. One of class k is shown at the rate :math:`q_k = \sum_{l\,:\,\text{odds} > 1} \phi_{kl}`. With two
+classes and two levels these rates are the sensitivity of refits and one minus their specificity. What refits
+say goes in as it is, not as 0 or 1: one that is unsure has a level of its own, and one that is sure counts for
+what being sure was worth in the others.
 
 Pairs with the same levels are exchangeable, so a Gibbs sweep draws how many of them are of each class.
 """
@@ -23,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logsumexp
+from scipy.special import logsumexp
 
 from ...._utils.checks import check_whole
 
@@ -49,7 +50,7 @@ class Replication(NamedTuple):
     share : ndarray (chain, draw, class)
         Of pairs that are of each class; classes in the order of their rates.
     rate : ndarray (chain, draw, class)
-        At which a refit shows an edge.
+        At which a refit shows an edge: gives it a probability above one half.
     pattern_probability : ndarray (chain, draw, pattern)
         The same probability given one draw of the parameters, for each combination of levels.
     pattern : ndarray of int (pair,)
@@ -135,12 +136,9 @@ def replication(
     shown = np.stack([(level == at).sum(0) for at in range(n_levels)], 1)
     patterns, pattern, count = np.unique(shown, axis=0, return_inverse=True, return_counts=True)
     pattern = pattern.ravel()
-    middle = np.concatenate([_CUTS[:1], (_CUTS[:-1] + _CUTS[1:]) / 2, _CUTS[-1:]])  # where no pair is
-    in_level = np.array([(level == at).sum() for at in range(n_levels)])
-    total = np.array([p[level == at].sum() for at in range(n_levels)])
-    edge_rate = np.where(in_level > 0, total / np.maximum(in_level, 1), expit(middle))
+    shows = (np.arange(n_levels) > _CUTS.searchsorted(0.0)).astype(float)
     runs = [
-        _chain(patterns, count, edge_rate, num_draws, burn_in, n_classes, np.random.default_rng(child))
+        _chain(patterns, count, shows, num_draws, burn_in, n_classes, np.random.default_rng(child))
         for child in _children(seed, n_chains)
     ]
     share, rate, table = (np.stack(parts) for parts in zip(*runs, strict=True))
@@ -156,7 +154,7 @@ def _children(seed: int | np.random.SeedSequence, n: int) -> list[np.random.Seed
 def _chain(
     patterns: NDArray[np.intp],
     count: NDArray[np.intp],
-    edge_rate: Array,
+    shows: Array,
     num_draws: int,
     burn_in: int,
     n_classes: int,
@@ -165,7 +163,8 @@ def _chain(
     """Shares and rates of classes, and the probability of each pattern, for each draw."""
     # Begun in classes that show edges at rates spread over (0, 1), in a random way
     centre = (np.arange(n_classes) + rng.random(n_classes)) / n_classes
-    near = -np.abs(edge_rate[None] - centre[:, None]) / rng.uniform(0.1, 0.5)
+    place = np.linspace(0.0, 1.0, patterns.shape[1])
+    near = -np.abs(place - centre[:, None]) / rng.uniform(0.1, 0.5)
     log_phi = near - logsumexp(near, axis=1, keepdims=True)
     log_share = np.full(n_classes, -np.log(n_classes))
     shares, rates = np.zeros((num_draws, n_classes)), np.zeros((num_draws, n_classes))
@@ -177,7 +176,7 @@ def _chain(
         members = rng.multinomial(count, posterior)  # (pattern, class)
         if sweep >= burn_in:
             d = sweep - burn_in
-            rate = np.exp(log_phi) @ edge_rate
+            rate = np.exp(log_phi) @ shows
             order = np.argsort(rate)
             table[d] = posterior @ rate
             shares[d], rates[d] = np.exp(log_share)[order], rate[order]
