@@ -2,7 +2,8 @@
 
 Of one graph the probability is that of `strength_mixture`, conditional on these two dictionaries, and a
 finding says so: on real activations what one fit called .98 was there in .64 of cases in the next. Of several
-it is the probability that another refit shows an edge between these latents (`replication.py`).
+it is the probability that another refit shows an edge between these latents: by itself gives it more than one
+half (`replication.py`).
 """
 
 from __future__ import annotations
@@ -82,12 +83,12 @@ def edge_posterior(
     arviz.InferenceData or xarray.DataTree
         As of a table, with output latents for features and input latents for factors, by the names of the
         first refit that has them: `pyro_sparse.summary`, `plots.plot_graph`, `identify` read it. Draws are of
-        the graph that *another refit* would show, `gap` is between what single refits say, and `effect` is
-        the share of an output latent's strength. A group `refits` has `probability` and `strength` (refit,
-        feature, factor), what each refit says by itself (NaN where it lacks a latent), and `number_out` and
-        `number_in`, the number of each latent in each refit (-1 where it lacks it); `posterior` has also the
-        rates at which classes of edges replicate. Latents that only one refit has are left out; the findings
-        count them.
+        the graph that *another refit* would show (edges to which it gives more than one half). `gap` is
+        between what single refits say, `effect` the share of an output latent's strength. A group `refits`
+        has `probability` and `strength` (refit, feature, factor), what each refit says by itself (NaN where
+        it lacks a latent), and `number_out` and `number_in`, the number of each latent in each refit (-1
+        where it lacks it); `posterior` has also the rates at which classes of edges replicate. Latents that
+        only one refit has are left out; the findings count them.
 
     Raises
     ------

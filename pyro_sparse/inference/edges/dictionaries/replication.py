@@ -10,10 +10,10 @@ different ways, from those that are never an edge to those that always are:
     \pi \sim \mathrm{Dirichlet}(.1), \quad \phi_k \sim \mathrm{Dirichlet}(.1),
 
 Another refit *shows* an edge if by itself it gives it a probability above one half, which anyone with another
-refit can check. One of class k is shown at the rate :math:`q_k = \sum_{l\,:\,\text{odds} > 1} \phi_{kl}`. With two
+refit can check; one of class k at the rate :math:`q_k = \sum_{l: \mathrm{odds} > 1} \phi_{kl}`. With two
 classes and two levels these rates are the sensitivity of refits and one minus their specificity. What refits
-say goes in as it is, not as 0 or 1: one that is unsure has a level of its own, and one that is sure counts for
-what being sure was worth in the others.
+say goes in as it is, not as 0 or 1: one that is unsure has a level of its own, and one that is sure
+counts for what being sure was worth in the others.
 
 Pairs with the same levels are exchangeable, so a Gibbs sweep draws how many of them are of each class.
 """

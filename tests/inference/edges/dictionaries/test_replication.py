@@ -69,8 +69,8 @@ def test_what_two_or_three_refits_say_is_found_in_the_next():
         p = replication(shown[:n_refits], num_draws=200, seed=1).probability
         for low, high in ((0, 0.05), (0.05, 0.3), (0.3, 0.7), (0.7, 0.9), (0.9, 1.01)):
             some = (p >= low) & (p < high)
-            if some.sum() > 100:
-                assert abs(p[some].mean() - (shown[3][some] > 0.5).mean()) < 0.07, (n_refits, low)
+            if some.sum() > 100:  # two refits do not tell what an edge is worth that one of them shows
+                assert abs(p[some].mean() - (shown[3][some] > 0.5).mean()) < {2: 0.12, 3: 0.07}[n_refits]
         assert (p > 0.7).sum() > 500 and p.max() < 0.98
     single = shown[0] > 0.9
     assert (shown[3][single] > 0.5).mean() < 0.8 < shown[0][single].mean()  # one refit says too much
