@@ -74,7 +74,7 @@ def latent_jacobian_penalty(
     >>> layer = torch.nn.Linear(3, 2, bias=False)
     >>> layer.weight.data = torch.tensor([[2.0, 2.0, 2.0], [4.0, 4.0, 4.0]])
     >>> x, codes_in, codes_out = torch.randn(5, 3), torch.ones(5, 3), torch.ones(5, 2)
-    >>> float(latent_jacobian_penalty(torch.eye(3), torch.eye(2), layer, x, codes_in, codes_out))
+    >>> latent_jacobian_penalty(torch.eye(3), torch.eye(2), layer, x, codes_in, codes_out).item()
     3.0
     """
     if surrogate not in SURROGATES:
