@@ -24,6 +24,7 @@ from .data.views import join_views
 from .estimators.factors import SparseFactorModel
 from .estimators.tasks import MultiTaskSparseRegressor, SparseTaskSVM
 from .inference import fit, fit_restart, load, merge
+from .inference.edges.dictionaries import edge_posterior, latent_graph, latent_jacobian_penalty
 from .inference.program.check import check
 from .inference.table.predictive import posterior_predictive
 from .pages.of_table import report
@@ -52,6 +53,7 @@ __all__ = [
     "covariate_effects",
     "datasets",
     "distributions",
+    "edge_posterior",
     "edge_prob",
     "edges",
     "enrichment",
@@ -67,6 +69,8 @@ __all__ = [
     "inference",
     "join_views",
     "likelihoods",
+    "latent_graph",
+    "latent_jacobian_penalty",
     "load",
     "merge",
     "metrics",

@@ -1,7 +1,7 @@
 """Which latents a fit's graph identifies, under which theorem, and how surely.
 
 `identify` asks the right criteria of whatever was fitted, a file for each kind: `table`, `tasks`,
-`transition`; all answer with a `Certificate`.
+`transition`, `dictionaries`; all answer with a `Certificate`.
 """
 
 from .certificate import Certificate

@@ -14,6 +14,7 @@ from .._utils.torch_state import isolated
 from ..posterior import arviz as _arviz
 from ..posterior.same_fit import check_labels
 from .certificate import Certificate
+from .dictionaries import dictionary_certificate
 from .table import table_certificate
 from .tasks import task_certificate
 from .transition import transition_certificate
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["identify"]
 
 _KINDS: dict[str, Callable[..., Certificate]] = {
+    "dictionaries": dictionary_certificate,
     "table": table_certificate,
     "tasks": task_certificate,
     "transition": transition_certificate,
@@ -50,7 +52,8 @@ def identify(
     result : Fit, ProgramFit, TransitionFit, MultiTaskFit, InferenceData or DataTree
         A fit of a table, of sequences or of tasks, or what its `edge_posterior` returned. From a fit the
         assumptions that can be checked are checked too. Of a program, which declares its factors, only the
-        criteria are asked that hold whatever its features do with them: anchors and zeros.
+        criteria are asked that hold whatever its features do with them: anchors and zeros. Of graphs between
+        dictionaries it says which latents at least two refits have, which is no theorem.
     sure : float
         A verdict wants at least this probability, in (.5, 1).
     idata : InferenceData or DataTree, optional

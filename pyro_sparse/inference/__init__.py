@@ -8,6 +8,7 @@ from .multitask.task_result import MultiTaskFit
 from .multitask.task_schedule import TaskSchedule
 from .observed.observed_result import ObservedFit
 from .observed.schedule import ObservedSchedule
+from .rotation._binned_mixture import BinnedStrengthMixture, binned_strength_mixture
 from .rotation._strength_mixture import StrengthMixture, strength_mixture
 from .table.dependency_elbo import DependencySparsity
 from .table.dependency_schedule import DependencySchedule
@@ -21,6 +22,7 @@ from .transition.transition_schedule import TransitionSchedule
 
 __all__ = [
     "BernoulliKL",
+    "BinnedStrengthMixture",
     "Budget",
     "DependencyPenalty",
     "DependencySchedule",
@@ -37,6 +39,7 @@ __all__ = [
     "TaskSchedule",
     "TransitionFit",
     "TransitionSchedule",
+    "binned_strength_mixture",
     "fit",
     "fit_restart",
     "jacobian_l1",

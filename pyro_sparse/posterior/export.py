@@ -35,7 +35,12 @@ if TYPE_CHECKING:
 __all__ = ["to_networkx", "write_graph"]
 
 # By kind of edge posterior: columns of `summary` that hold the two ends.
-_ENDS = {"": ("factor", "feature"), "tasks": ("latent", "task"), "transition": ("source", "target")}
+_ENDS = {
+    "": ("factor", "feature"),
+    "dictionaries": ("factor", "feature"),
+    "tasks": ("latent", "task"),
+    "transition": ("source", "target"),
+}
 _ABOUT = ("edge_method", "is_score", "note", "fdr")
 _NO_TEXT = re.compile("[\ud800-\udfff\ufffe\uffff]")  # half a character, and what XML 1.0 forbids
 # Those of `plots`: they stay apart for every common kind of colour blindness.

@@ -275,7 +275,8 @@ def summary(
     -------
     DataFrame
         For a latent transition see `transition_posterior.transition_summary`, for tasks
-        `task_posterior.task_summary`; for a table:
+        `task_posterior.task_summary`; for a table, or graphs between dictionaries (whose features are output
+        latents, factors input latents, and weights relative strengths):
         Index `edge` ("feature -> factor"); columns `feature`, `factor`, `probability` (called `score` where
         the method gives only a score), `p_salient_0.3` (named by `salient`; the posterior probability that
         the standardised loading is at least so large in size, see `posterior.salience`; only where there are

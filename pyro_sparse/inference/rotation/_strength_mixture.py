@@ -27,8 +27,9 @@ __all__ = ["StrengthMixture", "edge_probability", "strength_mixture"]
 _SLAB = 1.3  # of the Beta distribution of an edge
 _TAIL = 3.0  # degrees of freedom
 _SPREAD = 0.35  # of log scales between factors
-_GRID = np.geomspace(1e-4, 0.3, 80)
+GRID = np.geomspace(1e-4, 0.3, 80)
 _CENTRE, _WIDTH = np.log(0.02), 1.5  # of the common log scale
+CENTRE = int(np.abs(GRID - 0.02).argmin())  # where chains begin
 
 
 class StrengthMixture(NamedTuple):
@@ -80,38 +81,29 @@ def strength_mixture(
     [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
     """
     r = np.asarray(strength, dtype=float)
-    if r.ndim != 2 or not r.size or not (np.isfinite(r) & (r >= 0) & (r <= 1 + 1e-6)).all():
-        raise ValueError(
-            f"strength: want numbers in [0, 1] of shape (feature, factor), got shape {r.shape}"
-            + (f" from {r.min():.3g} to {r.max():.3g}" if r.size else "")
-        )
+    check_strengths(r, r.shape)
     rng = np.random.default_rng(seed)
     n_features, n_factors = r.shape
-    # log density of a strength without an edge, for every scale of the grid
-    spike = np.log(2) + student.logpdf(r[None] / _GRID[:, None, None], _TAIL) - np.log(_GRID)[:, None, None]
-    slab = np.log(_SLAB) + (_SLAB - 1) * np.log(np.maximum(r, 1e-12))
-    log_grid = np.log(_GRID)
-    centre_prior = -0.5 * ((log_grid - _CENTRE) / _WIDTH) ** 2
-    between = -0.5 * ((log_grid[:, None] - log_grid[None]) / _SPREAD) ** 2  # (scale, centre)
-    between -= logsumexp(between, axis=0)
+    spike, slab = log_spike(r), log_slab(r)
+    between, centre_prior = log_priors()
     columns = np.arange(n_factors)
 
     edge = r > 0.1
-    centre = int(np.abs(_GRID - 0.02).argmin())
+    centre = CENTRE
     total = np.zeros_like(r)
     edges = np.zeros((num_draws, n_features, n_factors), np.int8)
     rates, scales = np.zeros(num_draws), np.zeros((num_draws, n_factors))
     for sweep in range(burn_in + num_draws):
         rate = rng.beta(1 + edge.sum(), 1 + (~edge).sum())
         log_scale = (spike * ~edge).sum(1) + between[:, [centre]]
-        scale = _categorical(log_scale, rng)
-        centre = int(_categorical((between[scale].sum(0) + centre_prior)[:, None], rng)[0])
+        scale = categorical(log_scale, rng)
+        centre = int(categorical((between[scale].sum(0) + centre_prior)[:, None], rng)[0])
         p = expit(np.log(rate) - np.log1p(-rate) + slab - spike[scale, :, columns].T)
         edge = rng.random(r.shape) < p
         if sweep >= burn_in:
             d = sweep - burn_in
             total += p
-            edges[d], rates[d], scales[d] = edge, rate, _GRID[scale]
+            edges[d], rates[d], scales[d] = edge, rate, GRID[scale]
     return StrengthMixture(total / num_draws, edges, rates, scales)
 
 
@@ -120,6 +112,40 @@ def edge_probability(strength: ArrayLike) -> NDArray[np.float64]:
     return strength_mixture(strength).probability
 
 
-def _categorical(log_weight: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+# ---- parts that the mixture of binned strengths shares -----------------------------------------------------
+def check_strengths(values: NDArray[np.float64], shape: tuple[int, ...]) -> None:
+    """Raise unless a table of that shape, whose stored values these are, holds numbers in [0, 1]."""
+    if (
+        len(shape) != 2
+        or 0 in shape
+        or not (np.isfinite(values) & (values >= 0) & (values <= 1 + 1e-6)).all()
+    ):
+        raise ValueError(
+            f"strength: want numbers in [0, 1] of shape (feature, factor), got shape {shape}"
+            + (f" from {values.min():.3g} to {values.max():.3g}" if values.size else "")
+        )
+
+
+def log_spike(strength: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log density of strengths without an edge, for every scale of the grid in a first dimension."""
+    grid = GRID.reshape(-1, *[1] * strength.ndim)
+    density: NDArray[np.float64] = np.log(2) + student.logpdf(strength[None] / grid, _TAIL) - np.log(grid)
+    return density
+
+
+def log_slab(strength: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log density of strengths of edges."""
+    density: NDArray[np.float64] = np.log(_SLAB) + (_SLAB - 1) * np.log(np.maximum(strength, 1e-12))
+    return density
+
+
+def log_priors() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of a column's scale given the common one, (scale, centre), and of the common one."""
+    log_grid = np.log(GRID)
+    between = -0.5 * ((log_grid[:, None] - log_grid[None]) / _SPREAD) ** 2
+    return between - logsumexp(between, axis=0), -0.5 * ((log_grid - _CENTRE) / _WIDTH) ** 2
+
+
+def categorical(log_weight: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """One index along the first axis for each column, by the Gumbel trick."""
     return (log_weight + rng.gumbel(size=log_weight.shape)).argmax(0)

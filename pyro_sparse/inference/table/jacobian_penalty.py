@@ -42,6 +42,7 @@ def jacobian_l1(
     scale: str | Tensor | None = "sd",
     width: float = WIDTH,
     x_hat: Tensor | None = None,
+    active: Tensor | None = None,
 ) -> Tensor:
     r"""Dependency sparsity: how much all features depend on all latents, differentiable.
 
@@ -75,6 +76,10 @@ def jacobian_l1(
     x_hat : Tensor (..., row, G), optional
         ``fn(z)`` with the graph it was computed in: saves an evaluation where rows do not meet in it, else
         it is not used.
+    active : Tensor of bool, the shape of `z`, optional
+        Latents that count in each row, of sparse codes say; derivatives in the others count as 0. The random
+        column is one of the row's active ones, times their number, so that of 16 active among 1,536 latents
+        the estimate has a fraction of the noise. Default: all.
 
     Returns
     -------
@@ -85,8 +90,8 @@ def jacobian_l1(
     ------
     ValueError
         Unknown `estimator`, `surrogate` or `scale`; a concave surrogate of random columns; shapes that do not
-        fit; one row with ``scale="sd"``; `x_hat` of another `z`; features that are detached from `z` (but for
-        "difference", which needs no derivative).
+        fit; one row with ``scale="sd"``; `x_hat` of another `z`; `active` of another shape; features that are
+        detached from `z` (but for "difference", which needs no derivative).
     TypeError
         `z` or what `fn` returns is no tensor of floating point numbers.
 
@@ -114,15 +119,19 @@ def jacobian_l1(
     """
     estimator = chosen(estimator, surrogate, width)
     _check_latents(z)
+    _check_active(active, z)
     training = torch.is_grad_enabled()
     with torch.enable_grad():
         sd = _scale(z, scale)
         if estimator == "exact":
-            strength = columns(fn, z, x_hat).abs().mean(-2)  # (latent, ..., feature)
+            slopes = columns(fn, z, x_hat).abs()
+            if active is not None:
+                slopes = slopes * active.movedim(-1, 0).unsqueeze(-1)
+            strength = slopes.mean(-2)  # (latent, ..., feature)
             scaled = strength if sd is None else strength * sd.movedim(-1, 0).unsqueeze(-1)
             total = _surrogate(scaled, surrogate, width).sum((0, -1))
         else:
-            latent = deal(z)
+            latent = deal(z) if active is None else deal_active(active)
             unit = None if sd is None else _of_row(sd, latent)
             if estimator == "column":
                 size = column(fn, z, latent, x_hat).abs().sum(-1)
@@ -131,7 +140,7 @@ def jacobian_l1(
                 step = relative_step(z) * (_of_row(_sd(z.detach()), latent) if unit is None else unit)
                 size = difference(fn, z, latent, step, x_hat).abs().sum(-1)
                 size = size / (step.squeeze(-1) if unit is None else relative_step(z))
-            total = z.shape[-1] * size.mean(-1)
+            total = z.shape[-1] * size.mean(-1) if active is None else (active.sum(-1) * size).mean(-1)
     return total if training else total.detach()
 
 
@@ -189,6 +198,14 @@ def deal(z: Tensor) -> Tensor:
     order = torch.randperm(n_rows, device=z.device)
     first = torch.randint(n_latents, (*groups, 1), device=z.device)
     return ((order + first) % n_latents).unsqueeze(-1)
+
+
+def deal_active(active: Tensor) -> Tensor:
+    """A random active column for each row, (..., row, 1); the first where a row has none."""
+    weight = active.to(torch.float32)
+    weight = torch.cat([weight[..., :1] + ~active.any(-1, keepdim=True), weight[..., 1:]], -1)
+    drawn: Tensor = torch.multinomial(weight.flatten(0, -2), 1).view(*active.shape[:-1], 1)
+    return drawn
 
 
 def column(fn: Network, z: Tensor, latent: Tensor, x_hat: Tensor | None = None) -> Tensor:
@@ -326,6 +343,14 @@ def _scale(z: Tensor, scale: str | Tensor | None) -> Tensor | None:
     if z.shape[-2] < 2:
         raise ValueError("z: has one row, and scale='sd' wants at least 2; give scale a tensor, or None")
     return _sd(z)
+
+
+def _check_active(active: Tensor | None, z: Tensor) -> None:
+    if active is not None and (active.shape != z.shape or active.dtype != torch.bool):
+        raise ValueError(
+            f"active: got {active.dtype} of shape {tuple(active.shape)}, wanted bool of the shape of z, "
+            f"{tuple(z.shape)}; codes != 0, say"
+        )
 
 
 def _sd(z: Tensor) -> Tensor:

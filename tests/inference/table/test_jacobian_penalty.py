@@ -462,3 +462,21 @@ def test_complaints(change, error, words):
     if "chunk" not in given:
         with pytest.raises(ValueError, match="chunk: got 0"):
             mean_abs_jacobian(lambda z: z, torch.randn(B, K), chunk=0)
+
+
+def test_only_active_latents_count_and_the_draw_is_unbiased_for_them():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.Tanh(), torch.nn.Linear(9, 4)).double()
+    z, active = torch.randn(30, 6, dtype=torch.float64), torch.rand(30, 6) < 0.3
+    active[0] = False
+    whole = torch.stack([torch.autograd.functional.jacobian(net, row) for row in z])  # (row, feature, latent)
+    wanted = (whole.abs() * active.unsqueeze(1)).sum((1, 2)).mean().item()
+    exact = jacobian_l1(net, z, estimator="exact", scale=None, active=active).item()
+    assert exact == pytest.approx(wanted, rel=1e-10)
+    drawn = [jacobian_l1(net, z, scale=None, active=active).item() for _ in range(500)]
+    error = torch.tensor(drawn).std().item() / 500**0.5
+    assert abs(sum(drawn) / 500 - wanted) < 4 * error < 0.05 * wanted
+    everything = jacobian_l1(net, z, estimator="exact", active=torch.ones_like(active)).item()
+    assert everything == pytest.approx(jacobian_l1(net, z, estimator="exact").item())
+    with pytest.raises(ValueError, match=r"active: got torch.bool of shape \(30, 5\)"):
+        jacobian_l1(net, z, active=active[:, :5])
