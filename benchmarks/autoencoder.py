@@ -138,11 +138,11 @@ def figures(
 
     (code_out, out), (code_in, into) = places
     of_true = np.zeros((2, *graph.shape))
-    for whole, part in zip(of_true, (p, rival), strict=True):
-        whole[np.ix_(code_out, code_in)] = np.nan_to_num(part[np.ix_(out, into)])
-    found = np.ix_(code_out, code_in)
+    for whole, scores in zip(of_true, (p, rival), strict=True):
+        whole[np.ix_(code_out, code_in)] = np.nan_to_num(scores[np.ix_(out, into)])
+    at = np.ix_(code_out, code_in)
     ap, ap_correlation = (float(average_precision_score(graph.ravel(), t.ravel())) for t in of_true)
-    mine, truth = of_true[0][found], graph[found]
+    mine, truth = of_true[0][at], graph[at]
     return {
         "ap": ap,
         "ap_found": float(average_precision_score(truth.ravel(), mine.ravel())),
@@ -157,12 +157,12 @@ def figures(
 def by_sign(
     p: np.ndarray, graph: np.ndarray, inhibits: np.ndarray, places: list[tuple[np.ndarray, np.ndarray]]
 ) -> Row:
-    """Among latents found: share named (p > .5) of edges that inhibit, and precision without these edges."""
+    """Among latents found: share (p > .5) of edges that inhibit, and precision without these edges."""
     from sklearn.metrics import average_precision_score
 
     (code_out, out), (code_in, into) = places
-    found = np.ix_(code_out, code_in)
-    mine, truth, against = p[np.ix_(out, into)], graph[found], inhibits[found]
+    at = np.ix_(code_out, code_in)
+    mine, truth, against = p[np.ix_(out, into)], graph[at], inhibits[at]
     return {
         "ap_exciting": float(average_precision_score(truth[~against], mine[~against])),
         "inhibiting": int(against.sum()),
@@ -197,12 +197,12 @@ def said_and_found(graphs: list[Any], held: int, seed: int) -> list[list[float]]
 
     others = [r for r in range(len(graphs)) if r != held]
     idata, alone = (ps.edge_posterior([graphs[r] for r in some], seed=seed) for some in (others, [held]))
-    p, shown = (ps.edge_prob(one).to_numpy() for one in (idata, alone))
+    p, shown = (ps.edge_prob(posterior).to_numpy() for posterior in (idata, alone))
     pairs = []
-    for side, mine, own in zip(("out", "in"), numbers_of(idata), numbers_of(alone), strict=True):
+    for side, ours, theirs in zip(("out", "in"), numbers_of(idata), numbers_of(alone), strict=True):
         living = [getattr(g, f"rate_{side}") > 0 for g in graphs]
         same = match_latents([getattr(g, f"directions_{side}") for g in graphs], living).number
-        place, place_held = ({n: i for i, n in enumerate(of[:, 0])} for of in (mine, own))
+        place, place_held = ({n: i for i, n in enumerate(of[:, 0])} for of in (ours, theirs))
         rows = [
             (place[row[others[0]]], place_held[row[held]])
             for row in same
@@ -210,14 +210,16 @@ def said_and_found(graphs: list[Any], held: int, seed: int) -> list[list[float]]
         ]
         pairs.append(np.array(rows, dtype=int).reshape(-1, 2).T)
     (out, out_held), (into, into_held) = pairs
-    said, found = p[np.ix_(out, into)].ravel(), shown[np.ix_(out_held, into_held)].ravel() > 0.5
-    return binned(said, found)
+    said, shown_again = p[np.ix_(out, into)].ravel(), shown[np.ix_(out_held, into_held)].ravel() > 0.5
+    return binned(said, shown_again)
 
 
-def binned(said: np.ndarray, found: np.ndarray) -> list[list[float]]:
-    """Of each bin of what is said: its sum, how many were found, and how many there are."""
+def binned(said: np.ndarray, shown_again: np.ndarray) -> list[list[float]]:
+    """Of each bin of what is said: its sum, how many were shown again, and how many there are."""
     home = np.digitize(said, BINS) - 1
-    return [[said[home == b].sum(), found[home == b].sum(), (home == b).sum()] for b in range(len(BINS) - 1)]
+    return [
+        [said[home == b].sum(), shown_again[home == b].sum(), (home == b).sum()] for b in range(len(BINS) - 1)
+    ]
 
 
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:

@@ -120,16 +120,16 @@ def _seasons(season: int | str | Iterable[int | str] | None) -> tuple[int | str,
         return ()
     given = [season] if isinstance(season, int | str | float | np.integer) else list(season)
     seasons: list[int | str] = []
-    for one in given:
-        if isinstance(one, str):
-            if one not in CALENDAR:
+    for period in given:
+        if isinstance(period, str):
+            if period not in CALENDAR:
                 raise ValueError(
-                    f"season: got {one!r}, wanted a number of steps, or one of {list(CALENDAR)} "
+                    f"season: got {period!r}, wanted a number of steps, or one of {list(CALENDAR)} "
                     "(several in a list)"
                 )
         else:
-            check_whole(2, season=one)
-        seasons.append(one if isinstance(one, str) else int(one))
+            check_whole(2, season=period)
+        seasons.append(period if isinstance(period, str) else int(period))
     if len(set(seasons)) < len(seasons):
         raise ValueError(f"season: {season!r} has one twice; give each once")
     return tuple(seasons)

@@ -127,13 +127,17 @@ class Cells:
             Of the values.
         rng : Generator
         """
-        weights = np.stack([one.weights[0] for one in effects], 1)
+        weights = np.stack([of_target.weights[0] for of_target in effects], 1)
         used = np.flatnonzero(weights.any(1))
         weights, terms = weights[used], effects[0].terms
-        always = np.stack([one.intercept[0] for one in effects])[None].repeat(len(steps.targets), 0)
+        always = np.stack([of_target.intercept[0] for of_target in effects])[None].repeat(
+            len(steps.targets), 0
+        )
         if steps.covariates is not None:
-            always = always + steps.covariates @ np.stack([one.covariates[0] for one in effects], 1)
-        sd = np.array([one.noise_sd[0] for one in effects])
+            always = always + steps.covariates @ np.stack(
+                [of_target.covariates[0] for of_target in effects], 1
+            )
+        sd = np.array([of_target.noise_sd[0] for of_target in effects])
 
         def residual(judges: NDArray[np.intp]) -> NDArray[np.float64]:
             place = self.at[judges]

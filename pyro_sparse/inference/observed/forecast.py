@@ -177,16 +177,16 @@ def _drawn_effects(
 def _means(effects: list[Effects], inputs: NDArray[np.float64]) -> list[NDArray[np.float64]]:
     """Intercepts and sums of terms, (draw, sequence) of every target; maps that targets share once."""
     n_draws, n, width = inputs.shape
-    means = [np.repeat(one.intercept[:, None], n, 1) for one in effects]
-    maps = {id(one.terms): one.terms for one in effects}
+    means = [np.repeat(of_target.intercept[:, None], n, 1) for of_target in effects]
+    maps = {id(of_target.terms): of_target.terms for of_target in effects}
     for key, terms in maps.items():
-        targets = [i for i, one in enumerate(effects) if id(one.terms) == key]
+        targets = [i for i, of_target in enumerate(effects) if id(of_target.terms) == key]
         at_once = max(1, _MOST_CELLS // (n * len(terms.kind)))
         for first in range(0, n_draws, at_once):
-            part = slice(first, first + at_once)
-            columns = terms.columns(inputs[part].reshape(-1, width)).reshape(-1, n, len(terms.kind))
+            draws = slice(first, first + at_once)
+            columns = terms.columns(inputs[draws].reshape(-1, width)).reshape(-1, n, len(terms.kind))
             for i in targets:
-                means[i][part] += np.einsum("rnt,rt->rn", columns, effects[i].weights[part])
+                means[i][draws] += np.einsum("rnt,rt->rn", columns, effects[i].weights[draws])
     return means
 
 

@@ -376,9 +376,12 @@ def _filled_cells(sequences: Sequences, fillings: list[NDArray[np.float64]]) -> 
 
 def _padded(sets: list[NDArray[np.int16]]) -> NDArray[np.int16]:
     """Sets of terms (filling, draw, target, term) of all chains of each filling together."""
-    longest = max(one.shape[-1] for one in sets)
-    wide = [np.pad(one, [(0, 0)] * 3 + [(0, longest - one.shape[-1])], constant_values=-1) for one in sets]
-    return np.stack([one.reshape(-1, *one.shape[2:]) for one in wide])
+    longest = max(of_chain.shape[-1] for of_chain in sets)
+    wide = [
+        np.pad(of_chain, [(0, 0)] * 3 + [(0, longest - of_chain.shape[-1])], constant_values=-1)
+        for of_chain in sets
+    ]
+    return np.stack([of_chain.reshape(-1, *of_chain.shape[2:]) for of_chain in wide])
 
 
 def _forbidden(model: ObservedTransition, sequences: Sequences) -> NDArray[np.bool_]:

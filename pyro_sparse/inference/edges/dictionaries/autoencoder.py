@@ -69,7 +69,7 @@ def decoder_directions(sae: Autoencoder, codes: Tensor, name: str) -> Tensor:
     with torch.no_grad():
         constant = sae.decode(codes.new_zeros(1, n))
         unit = torch.eye(n, dtype=codes.dtype, device=codes.device)
-        directions = torch.cat([sae.decode(part) - constant for part in unit.split(_CHUNK)])
+        directions = torch.cat([sae.decode(some) - constant for some in unit.split(_CHUNK)])
         decoded = sae.decode(codes)
         error = (codes @ directions + constant - decoded).norm()
     if not error <= _TOLERANCE * decoded.norm():
@@ -102,15 +102,15 @@ def encoder_rows(sae: Autoencoder, x: Tensor, codes: Tensor, name: str) -> Tenso
         return rows
     slopes = []
     for at in (strongest[latents], weakest[latents]):
-        part = []
+        gradients = []
         for where, latent in zip(at.split(_CHUNK), latents.split(_CHUNK), strict=True):
             inputs = x[where].detach().clone().requires_grad_()
             with torch.enable_grad():
                 total = codes_of(sae, inputs, name).gather(1, latent.unsqueeze(1)).sum()
             if not total.requires_grad:
                 return None
-            part.append(torch.autograd.grad(total, inputs)[0])
-        slopes.append(torch.cat(part))
+            gradients.append(torch.autograd.grad(total, inputs)[0])
+        slopes.append(torch.cat(gradients))
     if not ((slopes[0] - slopes[1]).norm(dim=1) <= _TOLERANCE * slopes[0].norm(dim=1)).all():
         return None
     rows[latents] = slopes[0]

@@ -168,12 +168,12 @@ def latent_graph(
     dtype, device = _where(sae_in, mlp, sae_out)
 
     def read(source: ArrayLike | Tensor, rows: slice, name: str) -> Tensor:
-        part = source[rows]  # type: ignore[index]
-        part = part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
-        part = part.detach().to(device=device, dtype=dtype)
-        if not torch.isfinite(part).all():
+        rows_read = source[rows]  # type: ignore[index]
+        rows_read = rows_read if isinstance(rows_read, Tensor) else torch.from_numpy(np.array(rows_read))
+        rows_read = rows_read.detach().to(device=device, dtype=dtype)
+        if not torch.isfinite(rows_read).all():
             raise ValueError(f"{name}: has values that are not finite in rows {rows.start} to {rows.stop}")
-        return part
+        return rows_read
 
     with _evaluating(sae_in, sae_out, mlp), torch.no_grad():
         some = slice(0, min(n_rows, _ROWS_LOOKED_AT))
@@ -269,19 +269,25 @@ def _check_rows(X: ArrayLike | Tensor, Y: ArrayLike | Tensor | None) -> int:
     return int(sizes[0])
 
 
-def _where(*parts: object) -> tuple[torch.dtype, torch.device]:
+def _where(*arguments: object) -> tuple[torch.dtype, torch.device]:
     """Number format and device of the first module that has parameters."""
-    for part in parts:
-        if isinstance(part, nn.Module):
-            for parameter in part.parameters():
+    for argument in arguments:
+        if isinstance(argument, nn.Module):
+            for parameter in argument.parameters():
                 return parameter.dtype, parameter.device
     return torch.get_default_dtype(), torch.device("cpu")
 
 
 @contextmanager
-def _evaluating(*parts: object) -> Iterator[None]:
+def _evaluating(*arguments: object) -> Iterator[None]:
     """Modules as they are when they are used, without dropout; afterwards as they were."""
-    modules = [m for part in parts if isinstance(part, nn.Module) for m in part.modules() if m.training]
+    modules = [
+        m
+        for argument in arguments
+        if isinstance(argument, nn.Module)
+        for m in argument.modules()
+        if m.training
+    ]
     for module in modules:
         module.training = False
     try:

@@ -67,8 +67,8 @@ def match_latents(
         raise ValueError(f"cosine: got {cosine!r}, wanted a number from 0 to below 1")
     units: list[NDArray[np.float32]] = []
     numbers: list[NDArray[np.intp]] = []
-    for refit, part in enumerate(directions):
-        d = np.asarray(part, dtype=np.float32)
+    for refit, of_refit in enumerate(directions):
+        d = np.asarray(of_refit, dtype=np.float32)
         alive = np.ones(len(d), bool) if living is None else np.asarray(living[refit], dtype=bool)
         if d.ndim != 2 or (units and d.shape[1] != units[0].shape[1]) or not np.isfinite(d[alive]).all():
             raise ValueError(
@@ -96,25 +96,25 @@ def _mutual(
     if not len(a) or not len(b):
         return np.zeros(0, int), np.zeros(0, int), np.zeros(0)
     of_a, of_b, best = np.zeros(len(a), int), np.zeros(len(b), int), np.full(len(b), -np.inf)
-    own = np.zeros(len(a))
+    cosine = np.zeros(len(a))
     for start in range(0, len(a), _CHUNK):
         c = a[start : start + _CHUNK] @ b.T
         of_a[start : start + len(c)] = c.argmax(1)
-        own[start : start + len(c)] = c.max(1)
+        cosine[start : start + len(c)] = c.max(1)
         better = c.max(0) > best
         of_b[better] = start + c.argmax(0)[better]
         best = np.maximum(best, c.max(0))
     i = np.flatnonzero(of_b[of_a] == np.arange(len(a)))
-    return i, of_a[i], own[i]
+    return i, of_a[i], cosine[i]
 
 
 def _joined(pairs: list[tuple[float, tuple[int, int], tuple[int, int]]], n_refits: int) -> MatchedLatents:
     """Groups of latents, at most one of each refit, from pairs with the surest first."""
     group_of: dict[tuple[int, int], dict[int, int]] = {}
     least: dict[int, float] = {}
-    for c, one, other in pairs:
-        left = group_of.setdefault(one, dict([one]))
-        right = group_of.setdefault(other, dict([other]))
+    for c, first, second in pairs:
+        left = group_of.setdefault(first, dict([first]))
+        right = group_of.setdefault(second, dict([second]))
         if left is right or set(left) & set(right):
             continue
         left |= right
