@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pyro_sparse as ps
-from pyro_sparse.findings.finding import Finding
+from pyro_sparse.findings.finding import Finding, findings_of, sentences
 from pyro_sparse.pages.of_latents import gather
 from pyro_sparse.posterior.arviz import get_group
 from tests._fake_fit import fake_fit
@@ -100,7 +100,7 @@ def test_an_edge_posterior_says_what_it_comes_to(sequences, tasks):
     for fit, idata in (sequences, tasks):
         said = idata.attrs["verdict"]
         assert said.startswith(gather(fit, idata, 1.0)["verdict"]["title"])
-        assert said.splitlines()[1:] == fit.warnings
+        assert said.splitlines()[1:] == sentences(findings_of(fit, idata))
     score = sequences[0].edge_posterior("gate_probability", num_draws=5)
     assert score.attrs["verdict"].startswith("Scores, no probabilities")
 
