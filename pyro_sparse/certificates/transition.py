@@ -6,12 +6,14 @@ sufficient influence is measured on the Jacobian of its transition.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 
-from ..findings.finding import findings_of, sentences
+from ..findings.finding import Finding, doubted_edges, findings_of, sentences
 from ..graphs.identifiability import identifiability_probability
 from ..inference.transition.influence import fitted_influence
 from ..posterior import arviz as _arviz
@@ -50,8 +52,11 @@ def transition_certificate(fit: TransitionFit | None, idata: ArvizData, sure: fl
     -------
     Certificate
     """
+    findings = findings_of(fit, idata)
     time, action = (
-        pooled(graph_draws(idata, name)) if f"edge_{name}" in _arviz.get_group(idata, "posterior") else None
+        _open_draws(graph_draws(idata, name), findings)
+        if f"edge_{name}" in _arviz.get_group(idata, "posterior")
+        else None
         for name in ("time", "action")
     )
     identifiability = identifiability_probability(action, time)
@@ -59,11 +64,25 @@ def transition_certificate(fit: TransitionFit | None, idata: ArvizData, sure: fl
     names = [str(n) for n in edges["target"].to_numpy()]
     return Certificate(
         theorem=_THEOREM,
-        table=doubted(verdicts(names, identifiability, sure, _HELP), findings_of(fit, idata), _ADVICE),
+        table=doubted(verdicts(names, identifiability, sure, _HELP), findings, _ADVICE),
         all_identified=identifiability.all_disentangled,
         assumptions=_assumptions(fit),
-        caution=sentences(findings_of(fit, idata)),
+        caution=sentences(findings),
     )
+
+
+def _open_draws(draws: xr.DataArray, findings: Sequence[Finding]) -> np.ndarray:
+    """Draws (draw, target, input) in which edges that are in doubt one by one are as likely as not.
+
+    Nothing is known of such an edge, whatever its probability, and a verdict must hold with and without it.
+    Doubts of latents, or of the whole graph, are not of the graph's draws: `doubted` has them.
+    """
+    values = pooled(draws)
+    targets, inputs = ([str(n) for n in draws[dim].to_numpy()] for dim in draws.dims[2:])
+    of_edges = [finding for finding in findings if finding.edges and not finding.factors]
+    is_open = doubted_edges(of_edges, targets, inputs)
+    coin = np.random.default_rng(0).random(values.shape) < 0.5
+    return np.where(is_open, coin, values)
 
 
 def _assumptions(fit: TransitionFit | None) -> pd.DataFrame:

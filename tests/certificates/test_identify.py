@@ -104,6 +104,23 @@ def test_restarts_that_disagree_are_a_caution():
     assert "one restart" in identify(idata_of(draws[:1])).caution[0]
 
 
+@pytest.mark.parametrize(
+    ("edge", "verdict"),
+    [
+        (("latent 1", "push"), ["unresolved", "identified"]),  # without it latent 1 may hold some of latent 2
+        (("latent 2", "push"), ["unresolved", "identified"]),  # with it, too: latent 2 has all that drives 1
+        (("latent 3", "push"), ["identified", "identified"]),  # is of another latent
+    ],
+)
+def test_an_edge_in_doubt_is_as_likely_as_not_to_the_certificate(edge, verdict):
+    """Its probability is 1 or 0 in all draws; a verdict must hold with and without it."""
+    fit = fake_fit(2, 2)
+    fit.findings = [Finding("gap", "which edges are there is a guess", severity="doubt", edges=(edge,))]
+    found = identify(idata_of(draws_of(np.eye(2)), fit=fit))
+    assert found.table["verdict"].tolist() == verdict
+    assert found.caution == ["which edges are there is a guess"]
+
+
 @pytest.mark.parametrize("doubt", [{"differing": 1}, {"gap": 0.1}, {"influence": 0.3}, {"recovered": 0.5}])
 def test_an_edge_posterior_knows_what_its_fit_doubts(doubt):
     fit = fake_fit(2, 2, **doubt)

@@ -20,6 +20,7 @@ from ...data.actions_ahead import actions_ahead
 from ...data.frame_covariates import future_columns
 from ...data.sequences import Sequences
 from ..training.checkpoint import digest
+from ..training.forecasts import check_long_enough, labelled
 from .effects import Effects, draw_effects, prepared
 from .posterior import candidates_of, classes_of
 from .steps import cells_to_fill, imputed, observed_values, steps_of
@@ -59,15 +60,7 @@ def forecast(
     actions = actions_ahead(fit.sequences, sequences, steps, future_actions)
     covariates = future_columns(sequences, steps, future_covariates, "future_covariates")
     draws = drawn_ahead(fit, sequences, actions, covariates, steps, num_draws, seed)
-    return xr.DataArray(
-        draws * fit.sequences.scale + fit.sequences.centre,
-        dims=("draw", "sequence", "step", "feature"),
-        coords={
-            "sequence": sequences.sequence_names,
-            "step": np.arange(1, steps + 1),
-            "feature": fit.feature_names,
-        },
-    )
+    return labelled(draws, fit.sequences, sequences)
 
 
 def check_own_sequences(fit: ObservedFit) -> None:
@@ -192,13 +185,7 @@ def _means(effects: list[Effects], inputs: NDArray[np.float64]) -> list[NDArray[
 
 def _last_frames(past: Sequences, values: NDArray[np.float64], lags: int) -> NDArray[np.float64]:
     """The last frames of each sequence, the latest first: (sequence, lag, variable)."""
-    short = past.lengths < lags
-    if short.any():
-        first = int(short.argmax())
-        raise ValueError(
-            f"X: sequence {past.sequence_names[first]!r} has {int(past.lengths[first])} frame(s), wanted at "
-            f"least the {lags} that lead to the next"
-        )
+    check_long_enough(past, lags)
     at = past.lengths[:, None] - 1 - np.arange(lags)
     chain = np.arange(len(past))[:, None]
     blank = np.asarray(np.isnan(values[chain, at]).all(-1))

@@ -15,6 +15,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from ..._utils.optimisers import eager
+
 __all__ = ["SILENT", "counted", "n_sizeable", "oblique", "obliques", "promax", "simple", "varimax"]
 
 SILENT = 1e-3  # of the largest total slope: a feature with less says nothing about axes
@@ -143,12 +145,13 @@ def obliques(
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(n_starts, n_factors, n_factors, generator=generator, dtype=torch.float64).numpy()
     map_ = varimax(loadings) + np.linspace(0.0, 1.0, n_starts).reshape(-1, 1, 1) * noise
-    first, second = np.zeros_like(map_), np.zeros_like(map_)  # Adam's moments
+    moved = torch.as_tensor(map_)  # the same memory: slopes of such small matrices are quicker in numpy
+    optimiser = eager(torch.optim.Adam)([moved], lr=0.05)
     for step in range(steps):
-        slope = _slope(map_, loadings, epsilon[0] * (epsilon[1] / epsilon[0]) ** (step / (steps - 1)))
-        first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2
-        root = np.sqrt(second / (1 - 0.999 ** (step + 1))) + 1e-8
-        map_ = map_ - (0.05 * (1 - step / steps) + 1e-3) / (1 - 0.9 ** (step + 1)) * first / root
+        small = epsilon[0] * (epsilon[1] / epsilon[0]) ** (step / (steps - 1))
+        optimiser.param_groups[0]["lr"] = 0.05 * (1 - step / steps) + 1e-3
+        moved.grad = torch.as_tensor(_slope(map_, loadings, small))
+        optimiser.step()
     rotated, unit, _, _ = _rotated(map_, loadings)
     cost = (rotated**2 / (rotated**2 + epsilon[1])).sum((1, 2))
     correlation = np.swapaxes(unit, -1, -2) @ unit

@@ -172,7 +172,12 @@ def train(
         trained.append(group)
         if notes:
             break
-        if more is not None and number + 1 == len(groups) and (added := more(trained)):
+        try:
+            added = [] if more is None or number + 1 < len(groups) else more(trained)
+        except KeyboardInterrupt:
+            notes.append("interrupted when the trained restarts were compared, before any was added")
+            break
+        if added:
             counted.extend(job.n_steps // job.n_restarts * sum(map(len, added)))
             groups += added
     counted.close()

@@ -22,6 +22,7 @@ from ..._utils.types import TableLike
 from ...data.actions_ahead import actions_ahead
 from ...data.sequences import SequenceBatch, Sequences
 from ...models.latent_transition import LatentTransition
+from ..training.forecasts import check_long_enough, labelled
 from ..training.restarts import pick
 
 if TYPE_CHECKING:
@@ -51,24 +52,10 @@ def forecast(
     check_whole(1, steps=steps, num_draws=num_draws)
     check_whole(0, seed=seed)
     model = gated_program(fit)
-    short = sequences.lengths < model.lags
-    if short.any():
-        first = int(short.argmax())
-        raise ValueError(
-            f"X: sequence {sequences.sequence_names[first]!r} has {int(sequences.lengths[first])} frame(s), "
-            f"wanted at least the {model.lags} that lead to the next"
-        )
+    check_long_enough(sequences, model.lags)
     actions = actions_ahead(fit.sequences, sequences, steps, future_actions)
     draws = drawn_ahead(model, sequences, actions, steps, num_draws, seed)
-    return xr.DataArray(
-        draws * fit.sequences.scale + fit.sequences.centre,
-        dims=("draw", "sequence", "step", "feature"),
-        coords={
-            "sequence": sequences.sequence_names,
-            "step": np.arange(1, steps + 1),
-            "feature": fit.feature_names,
-        },
-    )
+    return labelled(draws, fit.sequences, sequences)
 
 
 def gated_program(fit: TransitionFit) -> LatentTransition:

@@ -137,10 +137,15 @@ class TransitionJob:
 
         A start that failed, its held-out ELBO tens of nats lower, neither confirms the best nor speaks
         against it.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            While the trained ones are compared.
         """
         if len(trained) >= self.n_restarts + _MOST_ADDED or not all(group.has_edges for group in trained):
             return []
-        so_far = self.conclude(trained, [])
+        so_far = self._result(*_of_groups(trained), [], dense=False, most=len(self.data) + len(self.train))
         doubted = any(finding.kind == "restarts" and finding.is_doubt for finding in so_far.findings)
         return [range(len(trained), len(trained) + 1)] if doubted else []
 
@@ -154,13 +159,7 @@ class TransitionJob:
 
     def conclude(self, trained: list[TransitionGroup], notes: list[str]) -> TransitionFit:
         """The fit of trained restarts."""
-        return self.result(
-            [group.run.model.state_dict() for group in trained],
-            [answer for group in trained for answer in group.answers],
-            [row for group in trained for row in group.history],
-            notes,
-            dense=bool(trained) and not trained[-1].has_edges,
-        )
+        return self.result(*_of_groups(trained), notes, dense=bool(trained) and not trained[-1].has_edges)
 
     def edges(
         self, model: LatentTransition, number: int, show: Callable[[Run], None]
@@ -333,6 +332,17 @@ class TransitionGroup:
             fold(model, answers)
         self.answers, self.has_edges = answers, not notes
         return True
+
+
+def _of_groups(
+    trained: list[TransitionGroup],
+) -> tuple[list[dict[str, torch.Tensor]], list[FoundAxes], list[dict[str, Any]]]:
+    """States, axes and history of trained restarts."""
+    return (
+        [group.run.model.state_dict() for group in trained],
+        [answer for group in trained for answer in group.answers],
+        [row for group in trained for row in group.history],
+    )
 
 
 def _fit_edges(

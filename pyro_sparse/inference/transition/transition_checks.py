@@ -310,7 +310,7 @@ def unclear_edges(strength: np.ndarray, graph: np.ndarray, free: np.ndarray) -> 
 def evidence_findings(
     edges: Sequence[tuple[str, str]], strength: Sequence[float], probability: Sequence[float]
 ) -> list[Finding]:
-    """Doubt of edges that the fit's graph and their probabilities decide otherwise about.
+    """Doubt of edges about which the fit's graph and their probabilities disagree.
 
     Both are read from the same latents, the one from derivatives of a network that has seen all steps, the
     other from how well curves of a few inputs predict some of them. On eight tuning fits 57 of 58 edges that
@@ -334,7 +334,7 @@ def evidence_findings(
     return [
         Finding(
             "graph",
-            f"the graph and the probabilities decide otherwise about {len(named)} edge(s): "
+            f"the graph and the probabilities disagree about {len(named)} edge(s): "
             f"{', '.join(named[:3])}{more}",
             "more sequences; believe what both of them say",
             "doubt",

@@ -104,10 +104,11 @@ def test_restarts_are_added_only_where_none_agrees_with_the_best(data, monkeypat
     job = TransitionJob(model_of(x, n_actions=3), as_sequences(x, actions=a, lag=1), restarts=2)
 
     def said(*findings):
-        monkeypatch.setattr(job, "conclude", lambda trained, notes: SimpleNamespace(findings=findings))
+        monkeypatch.setattr(job, "_result", lambda *parts, **options: SimpleNamespace(findings=findings))
 
     alone = Finding("restarts", "no other restart found latent 1", severity="doubt", factors=("latent 1",))
-    whole, interrupted = SimpleNamespace(has_edges=True), SimpleNamespace(has_edges=False)
+    of_run = {"run": SimpleNamespace(model=job.model), "answers": [], "history": []}
+    whole, interrupted = (SimpleNamespace(has_edges=has, **of_run) for has in (True, False))
     said(alone)
     assert job.more([whole] * 2) == [range(2, 3)]
     assert job.more([whole] * 3) == [range(3, 4)]
@@ -115,6 +116,22 @@ def test_restarts_are_added_only_where_none_agrees_with_the_best(data, monkeypat
     assert job.more([whole, interrupted]) == []
     said(replace(alone, severity="note"), replace(alone, kind="gap"))
     assert job.more([whole] * 2) == []
+
+
+def test_ctrl_c_while_restarts_are_compared_adds_none_and_is_said(data):
+    x, _, a = data.part("train")
+    settings = {name: value for name, value in SMALL.items() if name != "progress"}
+    job = TransitionJob(
+        model_of(x, n_actions=3), as_sequences(x, actions=a, lag=1), restarts=1,
+        schedule=TransitionSchedule(**settings),
+    )  # fmt: skip
+
+    def interrupted(trained):
+        raise KeyboardInterrupt
+
+    fit = train(job, progress=False, more=interrupted)
+    assert fit.n_restarts == 1
+    assert any("before any was added" in warning for warning in fit.warnings)
 
 
 def test_a_fit_adds_restarts_only_where_their_number_and_length_are_left_open(data, monkeypatch):

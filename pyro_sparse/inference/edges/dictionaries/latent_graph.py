@@ -172,13 +172,16 @@ def latent_graph(
         rows_read = rows_read if isinstance(rows_read, Tensor) else torch.from_numpy(np.array(rows_read))
         rows_read = rows_read.detach().to(device=device, dtype=dtype)
         if not torch.isfinite(rows_read).all():
-            raise ValueError(f"{name}: has values that are not finite in rows {rows.start} to {rows.stop}")
+            raise ValueError(
+                f"{name}: has values that are not finite in rows {rows.start} to {rows.stop}; wanted "
+                "numbers, leave these rows out"
+            )
         return rows_read
 
     with _evaluating(sae_in, sae_out, mlp), torch.no_grad():
         some = slice(0, min(n_rows, _ROWS_LOOKED_AT))
         first = read(X, some, "X")
-        check_layer(mlp, first[:8])
+        _check_layer(mlp, first[:8])
         out = mlp(first) if Y is None else read(Y, some, "Y")
         f_in, f_out = codes_of(sae_in, first, "sae_in"), codes_of(sae_out, out, "sae_out")
         pair = Pair(
@@ -190,11 +193,13 @@ def latent_graph(
         directions_out = decoder_directions(sae_out, f_out[:64], "sae_out")
         if pair.directions.shape[1] != first.shape[1]:
             raise ValueError(
-                f"sae_in: decodes to {pair.directions.shape[1]} dimensions, and X has {first.shape[1]}"
+                f"sae_in: decodes to {pair.directions.shape[1]} dimensions, and X has {first.shape[1]}; "
+                "wanted the dictionary of what goes into the layer"
             )
         known = (f_out != 0).any(0)
         factors = closed_form(pair) if effect == "slope" else None
         shape = f_out.shape[1], f_in.shape[1]
+        names = _names(names_out, shape[0], "out"), _names(names_in, shape[1], "in")
         strength = csr_array(shape)
         fires = [np.zeros(n) for n in shape]
         for start in range(0, n_rows, batch_size):
@@ -225,14 +230,14 @@ def latent_graph(
         directions_out=_plain(directions_out),
         rate_in=fires[1] / n_rows,
         rate_out=fires[0] / n_rows,
-        names_in=_names(names_in, shape[1], "in"),
-        names_out=_names(names_out, shape[0], "out"),
+        names_in=names[1],
+        names_out=names[0],
         n_rows=n_rows,
         effect=effect,
     )
 
 
-def check_layer(mlp: Callable[[Tensor], Tensor], x: Tensor) -> None:
+def _check_layer(mlp: Callable[[Tensor], Tensor], x: Tensor) -> None:
     """Raise unless the layer treats rows (row, d) one by one."""
     y = mlp(x)
     if not isinstance(y, Tensor) or y.dim() != 2 or len(y) != len(x):

@@ -36,13 +36,14 @@ HALF = 0.5  # of the latents: where fewer are matched, the reader is told
 BLURRED = 0.25
 APART = 0.05  # mean difference of two chains on likely edges: two decimals are no longer those of the model
 _MOST_DRAWN = 20_000_000  # edges drawn in all, so that the object stays a small file
+_MISSED = "A latent that keeps another off is missed: effects are measured where both are active."
 _ONE = (
     "Probabilities of edges between the latents of these two dictionaries, from the sizes of effects; "
-    "another pair of dictionaries has other latents."
+    f"another pair of dictionaries has other latents. {_MISSED}"
 )
 _REFITS = (
     "Probabilities that another refit shows the edge between these latents, from what {n} refits show; of "
-    "effects on average over rows, not on a single one."
+    f"effects on average over rows, not on a single one. {_MISSED}"
 )
 
 
