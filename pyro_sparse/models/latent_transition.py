@@ -12,10 +12,8 @@ its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-import numpy as np
-import pandas as pd
 import pyro
 import pyro.distributions as dist
 import torch
@@ -30,14 +28,12 @@ from ..likelihoods import Likelihood, Normal, get_likelihood
 from ..nets.smoother import Smoother
 from ..nets.transition import FrameDecoder, FrameEncoder, GatedTransition, SineTransition
 from ..priors.em import informed_eta_step
-from ._edge_odds import EdgeOdds, odds_of_edges
+from ._edge_odds import EdgeOdds
 from ._sizes import check_sized, sizes_repr
+from ._transition_edges import ActionEdge, Edge, edge_masks, with_actions
 from .base import EdgeSet, Model
 
 __all__ = ["LatentTransition"]
-
-Edge = tuple[int, int]
-ActionEdge = tuple[int, int | str]
 
 # What a subclass may write anew without changing the density of the latents given their past. The networks
 # that `setup` made are looked at themselves.
@@ -201,8 +197,8 @@ class LatentTransition(Model):
         self.hard_gates, self.smoother = bool(hard_gates), bool(smoother)
         self.required_time = [] if required_time is None else [(int(i), int(j)) for i, j in required_time]
         self.forbidden_time = [] if forbidden_time is None else [(int(i), int(j)) for i, j in forbidden_time]
-        self.required_action = _with_actions(required_action)
-        self.forbidden_action = _with_actions(forbidden_action)
+        self.required_action = with_actions(required_action)
+        self.forbidden_action = with_actions(forbidden_action)
         self.edge_odds_time, self.edge_odds_action = edge_odds_time, edge_odds_action
         self.action_names: list[str] | None = None  # until there are sequences
         self._given_widths = None if action_widths is None else [int(width) for width in action_widths]
@@ -527,121 +523,12 @@ class LatentTransition(Model):
 
     def _constraints(self) -> None:
         """Masks and odds of all edges; those that name an action wait for `take_actions`."""
-        d, past = self.n_latents, self.lags * self.n_latents
-        must = torch.zeros(d, self.n_parents, dtype=torch.bool)
-        permitted = torch.ones(d, self.n_parents, dtype=torch.bool)
-        for name, edges, target, value, lags in (
-            ("required_time", self.required_time, must, True, 1),
-            ("forbidden_time", self.forbidden_time, permitted, False, self.lags),
-        ):
-            for i, j in edges:
-                self._latent_edge(name, i, j)
-                target[i, j : lags * d : d] = value
-        for name, pairs, target, value in (
-            ("required_action", self.required_action, must, True),
-            ("forbidden_action", self.forbidden_action, permitted, False),
-        ):
-            for i, action in pairs:
-                if self._is_named(action):
-                    i, position = self._action_edge(name, i, action)
-                    target[i, past + position] = value
-        loop = torch.arange(d)
-        if self.lags and self.self_loops == "required":
-            must[loop, loop] = True
-        elif self.self_loops == "forbidden":
-            for lag in range(self.lags):
-                permitted[loop, lag * d + loop] = False
-        clash = (must & ~permitted).nonzero()
-        if len(clash):
-            i, j = clash[0].tolist()
-            graph, source = ("time", j) if j < past else ("action", (self.action_names or range(j))[j - past])
-            raise ValueError(
-                f"required_{graph}: edge ({i}, {source!r}) is also forbidden; remove one of the two "
-                "constraints"
-            )
-        place = self.must.device if hasattr(self, "must") else must.device
-        self.register_buffer("must", must.to(place))
-        self.register_buffer("allowed", permitted.to(place))
+        masks = edge_masks(self)
+        place = self.must.device if hasattr(self, "must") else masks.must.device
+        self.register_buffer("must", masks.must.to(place))
+        self.register_buffer("allowed", masks.allowed.to(place))
         # not in files: they follow from the arguments and the actions' names
-        widths = torch.tensor([1] * past + self.action_widths)
+        widths = torch.tensor([1] * (self.lags * self.n_latents) + self.action_widths)
         parents = torch.arange(self.n_parents).repeat_interleave(widths)
         self.register_buffer("parent_of_input", parents.to(place), persistent=False)
-        self.register_buffer("log_odds", self._log_odds().to(place), persistent=False)
-
-    def _latent_edge(self, name: str, target: int | str, source: int | str) -> tuple[int, int]:
-        d = self.n_latents if self.lags else 0
-        if not all(isinstance(k, int | np.integer) and 0 <= k < d for k in (target, source)):
-            raise ValueError(
-                f"{name}: edge ({target!r}, {source!r}) lies outside a time graph of {d} latents (both count "
-                "from 0)"
-            )
-        return int(target), int(source)
-
-    def _action_edge(self, name: str, target: int | str, action: int | str) -> tuple[int, int]:
-        if not (isinstance(target, int | np.integer) and 0 <= target < self.n_latents):
-            raise ValueError(
-                f"{name}: edge ({target!r}, {action!r}) leads to none of {self.n_latents} latents (they "
-                "count from 0)"
-            )
-        return int(target), self._position(name, action)
-
-    def _is_named(self, action: int | str) -> bool:
-        """Whether it can be told by now which action is meant."""
-        return not isinstance(action, str) or self.action_names is not None
-
-    def _position(self, name: str, action: int | str) -> int:
-        names = self.action_names or []
-        if isinstance(action, str):
-            if action not in names:
-                raise ValueError(f"{name}: there is no action {action!r}; the actions are {names}")
-            return names.index(action)
-        if not 0 <= action < self.n_actions:
-            raise ValueError(
-                f"{name}: action {action} of {self.n_actions}; wanted a name, or a position from 0"
-            )
-        return int(action)
-
-    def _log_odds(self) -> Tensor:
-        """Log of the odds of each edge, (latent, parent)."""
-        d, past = self.n_latents, self.lags * self.n_latents
-        odds = np.ones((d, self.n_parents))
-        if self.edge_odds_time is not None:
-            name = "edge_odds_time"
-            if not self.lags:
-                raise ValueError(f"{name}: lags=0, so that no past latent drives any; leave it out")
-            time = odds_of_edges(
-                self.edge_odds_time,
-                (d, d),
-                None,
-                lambda i, j: self._latent_edge(name, i, j),
-                argument=name,
-                dims=("target", "source"),
-            )
-            odds[:, :past] = np.tile(time, self.lags)
-        if self.edge_odds_action is not None:
-            name = "edge_odds_action"
-            if not self.n_actions:
-                raise ValueError(f"{name}: n_actions=0, there is no action; leave it out")
-            if self.action_names is not None or not _names_actions(self.edge_odds_action):
-                odds[:, past:] = odds_of_edges(
-                    self.edge_odds_action,
-                    (d, self.n_actions),
-                    None,
-                    lambda i, a: self._action_edge(name, i, a),
-                    self.action_names,
-                    argument=name,
-                    dims=("target", "action"),
-                )
-        return torch.as_tensor(odds).log().to(torch.get_default_dtype())
-
-
-def _with_actions(pairs: Iterable[ActionEdge] | None) -> list[ActionEdge]:
-    """Pairs of a latent and an action, which is a name or a position."""
-    return [(int(i), a if isinstance(a, str) else int(a)) for i, a in pairs or ()]
-
-
-def _names_actions(odds: EdgeOdds) -> bool:
-    """Whether odds can only be read with the actions' names."""
-    if isinstance(odds, Mapping):
-        return any(np.shape(edge) == (2,) and isinstance(edge[1], str) for edge in odds)
-    return isinstance(odds, pd.DataFrame)
+        self.register_buffer("log_odds", masks.log_odds.to(place), persistent=False)
