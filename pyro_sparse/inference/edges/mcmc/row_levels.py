@@ -115,7 +115,7 @@ def line_levels(
         From `cell_constants`.
     rng : numpy.random.Generator
     """
-    cells, precision = program.cells_of(state), program.precision.double()
+    cells, precision = program.cells_of(state), state.precision
     weight, k = state.weight.double(), state.weight.shape[-1]
     pairs = (weight.unsqueeze(-1) * weight.unsqueeze(-2)).flatten(-2)
 
