@@ -19,6 +19,7 @@ import torch
 from ..._utils.torch_state import undisturbed
 from ..._utils.version import __version__
 from ...data.checks.factors import doubted_by_columns
+from ...data.large_table import LargeBatch
 from ...data.read import Table
 from ...findings.finding import Finding
 from ..training import checkpoint as files
@@ -56,6 +57,7 @@ from .graph_restarts import (
 )
 from .latent_penalty import LatentPenalty
 from .linear_maximum import has_closed_form_maximum, put_at_maxima
+from .marginal_likelihood import row_log_likelihood, sums_out_factors
 from .residual_pairs import residual_pair_findings
 from .result import Fit
 from .sparse_run import SparseRun
@@ -406,6 +408,14 @@ class TableJob:
                 **({"axis_restarts": trained.from_axes} if trained.from_axes else {}),
                 **({"graph_restarts": trained.from_graphs} if trained.from_graphs else {}),
                 **({} if maxima is None else {"graph_level": np.round(maxima.level, 3).tolist()}),
+                **(
+                    {}
+                    if trained.log_likelihood is None
+                    else {
+                        "log_likelihood": np.round(trained.log_likelihood.mean(1), 6).tolist(),
+                        "bic": np.round(trained.level(len(self.table.x)), 3).tolist(),
+                    }
+                ),
                 **({"searched": sorted(maxima.searched)} if maxima is not None and maxima.searched else {}),
                 **(
                     {"supported_factors": maxima.supported} if maxima is not None and maxima.supported else {}
@@ -445,9 +455,25 @@ class TableJob:
         """The restarts of a model, what they are worth, and which is best."""
         train, heldout = judge(model, self.train, self.heldout, self.ranks, brief)
         edges, active = _sizes(model)
-        trained = TrainedRestarts(train, heldout, edges, 0, history, n_factors_init, bent, [], None, [])
-        best = chosen_restart(trained.rows, trained.all_rows, active, edges, len(self.table.x))
-        return trained._replace(best=best)
+        trained = TrainedRestarts(
+            train, heldout, edges, edges, 0, history, n_factors_init, bent, [], None, [],
+            None if brief else self._log_likelihood(model),
+        )  # fmt: skip
+        if trained.log_likelihood is not None and model.learn_factor_cov:
+            trained = trained._replace(parameters=edges + active * (active - 1) // 2)
+        return trained._replace(best=self._best_of(trained, active))
+
+    def _log_likelihood(self, model: FactorModel) -> np.ndarray | None:
+        """Of rows trained on, then of held-out ones, under every restart, where factors can be summed out."""
+        if self.ranks.size > 1 or isinstance(self.train, LargeBatch) or not sums_out_factors(model):
+            return None
+        batches = [self.train] if self.heldout is None else [self.train, self.heldout]
+        return np.concatenate([row_log_likelihood(model, batch).cpu().numpy() for batch in batches], 1)
+
+    def _best_of(self, trained: TrainedRestarts, active: np.ndarray) -> int:
+        """Which restart is best, of which so many factors are in use."""
+        rows, edges, parameters = len(self.table.x), trained.edges, trained.parameters
+        return chosen_restart(trained.rows, trained.all_rows, active, edges, rows, parameters)
 
     def _in_sparser_axes(self, whole: FactorModel, trained: TrainedRestarts) -> TrainedRestarts:
         """Two more restarts where the best one's axes are not the sparsest; better ones replace the worst."""
@@ -496,9 +522,7 @@ class TableJob:
             trained = trained.with_restart(place, new, r)._replace(from_graphs=[*trained.from_graphs, place])
         if not trained.from_graphs:
             return trained
-        edges, active = _sizes(whole)
-        best = chosen_restart(trained.rows, trained.all_rows, active, edges, n_rows)
-        return trained._replace(best=best)
+        return trained._replace(best=self._best_of(trained, _sizes(whole)[1]))
 
     def _findings(self, model: FactorModel, best: int, rows: np.ndarray) -> list[Finding]:
         """What a reader should know of restarts, by ELBOs of rows (restart, row)."""

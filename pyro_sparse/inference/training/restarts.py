@@ -257,7 +257,12 @@ def bic(rows: np.ndarray, edges: np.ndarray, n_rows: int) -> np.ndarray:
 
 
 def chosen_restart(
-    judged: np.ndarray, all_rows: np.ndarray, active: np.ndarray, edges: np.ndarray, n_rows: int
+    judged: np.ndarray,
+    all_rows: np.ndarray,
+    active: np.ndarray,
+    edges: np.ndarray,
+    n_rows: int,
+    parameters: np.ndarray | None = None,
 ) -> int:
     """The restart that a fit goes by: as many factors as all rows pay for, then `best_restart`.
 
@@ -267,14 +272,17 @@ def chosen_restart(
     Parameters
     ----------
     judged : ndarray (restart, row)
-        ELBO of each row, held out if there are such rows.
+        ELBO of each row, or log density, held out if there are such rows.
     all_rows : ndarray (restart, row)
         Of rows trained on, and held out: see `likeliest_restart`.
     active, edges : ndarray (restart,)
         Factors and edges in use.
     n_rows : int
+    parameters : ndarray (restart,), optional
+        What factors are charged for. Default: edges.
     """
-    alike = np.flatnonzero(active == active[likeliest_restart(all_rows, edges, n_rows)])
+    priced = edges if parameters is None else parameters
+    alike = np.flatnonzero(active == active[likeliest_restart(all_rows, priced, n_rows)])
     return int(alike[best_restart(judged[alike], active[alike], edges[alike])])
 
 
@@ -379,11 +387,12 @@ def criterion_of(fit: Fit) -> tuple[np.ndarray, float]:
     -------
     level : ndarray (restart,)
         The criterion of graphs at their maxima (`graph_search.graph_level`, nats) where restarts are there;
-        else `level_of`, in nats per row.
+        BIC by the rows' log densities where factors are summed out; else `level_of`, in nats per row.
     margin : float
     """
-    if "graph_level" in fit.settings:
-        return np.asarray(fit.settings["graph_level"], dtype=float), _AS_LIKELY
+    for name in ("graph_level", "bic"):
+        if name in fit.settings:
+            return np.asarray(fit.settings[name], dtype=float), _AS_LIKELY
     return level_of(fit), _AS_GOOD
 
 
@@ -404,8 +413,9 @@ def compared_restarts(fit: Fit, chain_restart: np.ndarray | None = None) -> tupl
     origin = np.arange(len(fit.weights)) if chain_restart is None else chain_restart
     rivals = np.logical_or(*rival_restarts(fit))[origin]
     best = list(origin).index(int(fit.best))
-    elbo, n_rows = np.asarray(fit.elbo)[origin], len(fit.sample_names)
-    return kept_restarts(elbo, n_rows, best=best, rivals=rivals), rivals
+    level = np.asarray(fit.settings.get("log_likelihood", fit.elbo))[origin]
+    n_rows = len(fit.sample_names)
+    return kept_restarts(level, n_rows, best=best, rivals=rivals), rivals
 
 
 def doubted_factors(fit: Fit, used: np.ndarray | None = None) -> list[str]:
