@@ -404,7 +404,8 @@ def compared_restarts(fit: Fit, chain_restart: np.ndarray | None = None) -> tupl
     origin = np.arange(len(fit.weights)) if chain_restart is None else chain_restart
     rivals = np.logical_or(*rival_restarts(fit))[origin]
     best = list(origin).index(int(fit.best))
-    elbo, n_rows = np.asarray(fit.elbo)[origin], len(fit.sample_names)
+    weights = getattr(getattr(fit, "table", None), "weights", None)
+    elbo, n_rows = np.asarray(fit.elbo)[origin], len(fit.sample_names) if weights is None else weights.counted
     return kept_restarts(elbo, n_rows, best=best, rivals=rivals), rivals
 
 
