@@ -83,7 +83,6 @@ TABLE: tuple[Entry, ...] = (
     Entry(r"^sample_weight: ", "--sample-weight: ", "data/row_weights.py"),
     Entry(r"^sample_weight_type: ", "--sample-weight-type: ", "data/row_weights.py"),
     Entry(r"\bsample_weight_type='(\w+)'", r"--sample-weight-type \1", "data/row_weights.py"),
-    Entry(r"\bsample_weight_type=(?=')", "--sample-weight-type ", "data/row_weights.py"),
     Entry(r"^covariates, groups: ", "--covariates, --groups: ", "data/design.py"),
     Entry(r"^(missing|encoding|sheet): ", r"--\1: ", "data/files.py"),
     Entry(r"^(sep|decimal|thousands): ", r"--\1: ", "data/text_files.py"),

@@ -158,14 +158,16 @@ def read_weights(
             "sample_weight: X is read by rows, and weights want a table in memory; give fewer rows"
         )
     data, values, column = _given(as_frame(as_one_table(data)), sample_weight)
-    n_rows = data.shape[0] if hasattr(data, "shape") else len(data)
+    n_rows = _n_rows(data)
     numbers = _numbers(values, n_rows)
     check_order("sample_weight", row_names(values), row_names(data))
     equal = None if column is None else RowWeights("equal", numbers, column)
     if (numbers == 1).all():
         return data, equal
     if sample_weight_type is None:
-        raise ValueError(f"sample_weight: got weights, and not what they are; wanted sample_weight_type={_MEANINGS}")  # fmt: skip
+        raise ValueError(
+            f"sample_weight: got weights, and not what they are; wanted sample_weight_type={_MEANINGS}"
+        )
     weights = RowWeights(sample_weight_type, numbers, column)
     if sample_weight_type == "survey":
         return data, weights if np.ptp(numbers) > 0 else equal
@@ -197,7 +199,7 @@ def _numbers(values: Any, n_rows: int) -> NDArray[np.float64]:
     bad = ~(np.isfinite(numbers) & (numbers > 0))
     if bad.any():
         i = int(bad.argmax())
-        fix = "leave out rows that count for nothing" if numbers[i] == 0 else "leave such rows out, or weigh them"  # fmt: skip
+        fix = "leave out rows of weight zero" if numbers[i] == 0 else "leave such rows out, or weigh them"
         raise ValueError(
             f"sample_weight: is {numbers[i]:g} in row {i}, wanted a finite number above 0; {fix}"
         )
@@ -344,7 +346,7 @@ def _repeated_rows(
 def _n_rows(values: Any) -> int:
     if isinstance(values, Mapping):
         return _n_rows(next(iter(values.values()), ()))
-    return int(values.shape[0]) if hasattr(values, "shape") else len(values)
+    return int(values.shape[0]) if hasattr(values, "shape") else len(np.asarray(values))
 
 
 def _repeated(values: Any, index: NDArray[np.int64]) -> Any:

@@ -196,7 +196,9 @@ def _refuse_weights(
     """Complain of survey weights where the likelihood knows more of rows than their mean and covariance."""
     if weights.kind != "survey":
         return
-    others = "keep each row with a probability of its weight over the largest one and fit these without weights"
+    others = (
+        "keep each row with a probability of its weight over the largest one and fit these without weights"
+    )
     if not has_normal_rows(model):
         raise ValueError(
             "sample_weight: survey weights want a linear decoder and normal noise in all columns, under which "

@@ -697,6 +697,6 @@ def test_weights_of_rows_are_a_column(run, table, tmp_path):
     assert fit.table.weights.kind == "survey" and fit.table.weights.column == "w"
     assert "that count as 102 (survey weights)" in (out / "report.html").read_text()
     done = run("fit", path, *linear, "--out", tmp_path / "other")
-    assert done.code == cli.BAD_INPUT and "wanted --sample-weight-type 'frequency' (a row" in done.err
+    assert done.code == cli.BAD_INPUT and "wanted --sample-weight-type frequency (a row" in done.err
     done = run("fit", path, *QUICK, "--sample-weight", "v", "--out", tmp_path / "other")
     assert done.code == cli.BAD_INPUT and "--sample-weight: 'v' is no column" in done.err

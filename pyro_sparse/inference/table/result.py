@@ -625,7 +625,9 @@ class Fit(FitResult):
     def _table(self, X: TableLike | RowStore | None, per_row: Mapping[str, RowInput]) -> Table:
         """The fit's rows, or new ones."""
         if per_row.get("sample_weight") is not None:
-            raise ValueError("sample_weight: what is said of a row does not depend on its weight; leave it out")
+            raise ValueError(
+                "sample_weight: what is said of a row does not depend on its weight; leave it out"
+            )
         per_row = {name: values for name, values in per_row.items() if name != "sample_weight"}
         if X is not None:
             return read_table(X, per_row, likelihood=self.model.likelihood, like=self.table)

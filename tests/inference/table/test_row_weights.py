@@ -188,28 +188,43 @@ def test_answers_that_survey_weights_cannot_give(table):
         fit.edge_posterior("mcmc", log_likelihood=True)
     with pytest.raises(ValueError, match="has survey weights, and counts the moments"):
         ps.posterior_predictive(fit)
-    with pytest.raises(ValueError, match="sample_weight: what is said of a row does not depend on its weight"):
+    with pytest.raises(
+        ValueError, match="sample_weight: what is said of a row does not depend on its weight"
+    ):
         fit.transform(table, sample_weight="w")
     with pytest.raises(ValueError, match=r"say as much as 1 of equal ones \(Kish\), wanted at least 10"):
         fitted(table.assign(w=np.where(np.arange(N) == 3, 1e6, 1.0)), **SURVEY)
 
 
 BAD = [
-    ({"sample_weight": np.ones(N) * 2}, "sample_weight: got weights, and not what they are; wanted .*'frequency'"
-     " .*three identical rows.*'survey' .*members of the population"),  # fmt: skip
+    (
+        {"sample_weight": np.ones(N) * 2},
+        "sample_weight: got weights, and not what they are; wanted .*'frequency'"
+        " .*three identical rows.*'survey' .*members of the population",
+    ),  # fmt: skip
     ({"sample_weight_type": "survey"}, "sample_weight_type: got 'survey', and no sample_weight"),
-    ({"sample_weight": "w", "sample_weight_type": "probability"}, "sample_weight_type: got 'probability', wanted"),
+    (
+        {"sample_weight": "w", "sample_weight_type": "probability"},
+        "sample_weight_type: got 'probability', wanted",
+    ),
     ({"sample_weight": "v", "sample_weight_type": "survey"}, "sample_weight: X has no column 'v'"),
-    ({"sample_weight": np.arange(N) * 1.0, "sample_weight_type": "survey"}, "is 0 in row 0, wanted a finite number "
-     "above 0; leave out rows"),  # fmt: skip
+    (
+        {"sample_weight": np.arange(N) * 1.0, "sample_weight_type": "survey"},
+        "is 0 in row 0, wanted a finite number above 0; leave out rows of weight zero",
+    ),  # fmt: skip
     ({"sample_weight": -np.ones(N), "sample_weight_type": "survey"}, "is -1 in row 0"),
     ({"sample_weight": np.full(N, np.nan), "sample_weight_type": "survey"}, "is nan in row 0"),
     ({"sample_weight": np.full(N, np.inf), "sample_weight_type": "frequency"}, "is inf in row 0"),
     ({"sample_weight": np.ones(N - 1), "sample_weight_type": "survey"}, r"has shape \(59,\) for 60 rows"),
     ({"sample_weight": np.ones((N, 2)), "sample_weight_type": "survey"}, r"has shape \(60, 2\) for 60 rows"),
-    ({"sample_weight": np.full(N, 1.5), "sample_weight_type": "frequency"}, "is 1.5 in row 0, and frequencies are "
-     "whole numbers"),  # fmt: skip
-    ({"sample_weight": np.full(N, 1e7), "sample_weight_type": "frequency"}, "counts 600,000,000 rows of 6 columns"),
+    (
+        {"sample_weight": np.full(N, 1.5), "sample_weight_type": "frequency"},
+        "is 1.5 in row 0, and frequencies are whole numbers",
+    ),  # fmt: skip
+    (
+        {"sample_weight": np.full(N, 1e7), "sample_weight_type": "frequency"},
+        "counts 600,000,000 rows of 6 columns",
+    ),
 ]
 
 
@@ -230,15 +245,23 @@ def test_weights_that_are_no_numbers_or_of_other_rows(table):
         fitted(table.drop(columns="w"), sample_weight=table.w[::-1], sample_weight_type="survey")
     with pytest.raises(ValueError, match="sample_weight: got some, and the fit was made without"):
         fitted(table.drop(columns="w")).with_data(table.drop(columns="w"), sample_weight=table.w)
-    sequences = ps.datasets.linear_transitions(n=10, seed=0) if hasattr(ps.datasets, "linear_transitions") else None
+    sequences = (
+        ps.datasets.linear_transitions(n=10, seed=0) if hasattr(ps.datasets, "linear_transitions") else None
+    )
     if sequences is not None:
         with pytest.raises(TypeError, match="sample_weight: is for tables"):
             ps.fit(ps.models.LatentTransition(2, 2), sequences.x, sample_weight=np.ones(10))
 
 
 def test_rows_read_from_disk_are_refused(table):
-    with pytest.raises(ValueError, match="sample_weight: X is read by rows, and weights want a table in memory"):
-        fitted(ps.open_rows(table.drop(columns="w").to_numpy()), sample_weight=table.w, sample_weight_type="survey")
+    with pytest.raises(
+        ValueError, match="sample_weight: X is read by rows, and weights want a table in memory"
+    ):
+        fitted(
+            ps.open_rows(table.drop(columns="w").to_numpy()),
+            sample_weight=table.w,
+            sample_weight_type="survey",
+        )
 
 
 @pytest.mark.parametrize("container", ["list", "tensor", "sparse", "anndata"])
@@ -259,7 +282,9 @@ def test_containers(table, container):
 
 
 def test_frequencies_count_in_checks_and_survey_weights_are_noted(table):
-    assert ps.check_table(table, **FREQUENCY) == ps.check_table(table.drop(columns="w"))  # no rows are repeated
+    assert ps.check_table(table, **FREQUENCY) == ps.check_table(
+        table.drop(columns="w")
+    )  # no rows are repeated
     few = table.assign(w=np.where(np.arange(N) < 6, 100.0, 1.0))
     (finding,) = [f for f in ps.check_table(few, **SURVEY) if f.kind == "weights"]
     assert "trim the largest" in finding.remedy and finding.size < 0.2
