@@ -1,4 +1,4 @@
-r"""How much each row counts: so many identical rows, or so many members of the population it was sampled from.
+r"""How much each row counts: so many identical rows, or so many members of the population it is from.
 
 *Frequency* weights :math:`w_i` are counts, and a table is read as if each of its rows stood there
 :math:`w_i` times. Factors of identical rows differ, so that a power of a row's joint density would be another
@@ -10,14 +10,14 @@ that of the population's moments, counted as often as there are effective rows (
 .. math:: \prod_i p(x_i \mid \theta)^{\tilde w_i}, \qquad \tilde w_i = w_i \frac{n_e}{\sum_i w_i}, \qquad
           n_e = \frac{(\sum_i w_i)^2}{\sum_i w_i^2}
 
-Under a linear decoder and normal noise it knows the rows by their weighted mean and covariance only, so that a
-table of :math:`n_e` rows with that mean and covariance has the same likelihood. Such a table is made here.
+Under a linear decoder and normal noise it knows the rows by their weighted mean and covariance only, so that
+a table of :math:`n_e` rows with that mean and covariance has the same likelihood. Such a table is made here.
 
 References
 ----------
-Kish (1965), *Survey Sampling*, Wiley; Pfeffermann (1993), *The role of sampling weights when modeling survey
-data*, International Statistical Review 61(2); Savitsky and Toth (2016), *Bayesian estimation under informative
-sampling*, Electronic Journal of Statistics 10(1)
+Kish (1965), *Survey Sampling*, Wiley; Pfeffermann (1993), *The role of sampling weights when modeling
+survey data*, International Statistical Review 61(2); Savitsky and Toth (2016), *Bayesian estimation under
+informative sampling*, Electronic Journal of Statistics 10(1)
 """
 
 from __future__ import annotations
@@ -380,7 +380,7 @@ def _of_moments(
         raise ValueError(
             f"sample_weight: survey weights want rows without missing cells, and row {i} has one: with "
             "factors drawn for each row, a weight has no meaning in their density; leave such rows out, or "
-            "keep each row with a probability of its weight over the largest one and fit these without weights"
+            "keep each row with a probability of its weight over the largest one and fit these unweighted"
         )
     names = table.feature_names
     n, least = weights.counted, max(10, len(names) + 2)

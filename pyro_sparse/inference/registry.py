@@ -201,13 +201,15 @@ def _refuse_weights(
     )
     if not has_normal_rows(model):
         raise ValueError(
-            "sample_weight: survey weights want a linear decoder and normal noise in all columns, under which "
-            "a table is known by its weighted mean and covariance; elsewhere factors are drawn for each row, "
-            f"and a power of their density is another model; {others}"
+            "sample_weight: survey weights want a linear decoder and normal noise in all columns, under "
+            "which a table is known by its weighted mean and covariance; elsewhere factors are drawn for each "
+            f"row, and a power of their density is another model; {others}"
         )
     if covariates or arguments["dependency"] is not None:
         name = next(iter(covariates), "dependency")
-        raise ValueError(f"{name}: cannot be had together with survey weights; leave one of them out, or {others}")  # fmt: skip
+        raise ValueError(
+            f"{name}: cannot be had together with survey weights; leave one of them out, or {others}"
+        )
 
 
 def _sequences(model: LatentTransition, X: TableLike, arguments: Mapping[str, Any]) -> Sequences:

@@ -273,8 +273,9 @@ def gather(
         "asked": "Which feature depends on which factor",
         "heading": f"{counted(len(chosen), 'edge')} between {counted(len(features), 'feature')} and "
         f"{counted(len(factors), 'factor')}",
-        "size": f"{counted(len(fit.sample_names), 'row')}{_weighted(fit)}, {counted(len(features), 'feature')}, "
-        f"{counted(len(names), 'factor')} offered, {counted(fit.n_restarts, 'restart')}",
+        "size": f"{counted(len(fit.sample_names), 'row')}{_weighted(fit)}, "
+        f"{counted(len(features), 'feature')}, {counted(len(names), 'factor')} offered, "
+        f"{counted(fit.n_restarts, 'restart')}",
         "limits": f"An edge is here a loading of at least {salient:g} in size." if salient_only else "",
         "group_title": "Factor",
         "salient": salient,
@@ -298,7 +299,8 @@ def gather(
             for r in range(fit.n_restarts)
         ],
         "card": model_card(
-            fit, idata, fdr, [("rows", f"{len(fit.sample_names):,}{_weighted(fit)}"), ("features", f"{len(features):,}")], X
+            fit, idata, fdr,
+            [("rows", f"{len(fit.sample_names):,}{_weighted(fit)}"), ("features", f"{len(features):,}")], X,
         ),
         "csv": base64.b64encode(csv_bytes(chosen, index=False)).decode(),
     }  # fmt: skip

@@ -67,8 +67,8 @@ def check_table(
     -----
     Looked for: columns that copy one another; sets of which one follows from the others; rows that repeat or
     are on another scale; cells that make their column; codes, counts, levels and yes or no under the normal
-    likelihood; heavy tails; columns never seen together; batches of rows; overdispersed counts; survey weights that cost
-    more than half of the rows.
+    likelihood; heavy tails; columns never seen together; batches of rows; overdispersed
+    counts; how many rows survey weights leave.
 
     Examples
     --------

@@ -541,7 +541,7 @@ class Fit(FitResult):
 
     @isolated()
     def score(self, X: TableLike | RowStore | None = None, **per_row: RowInput) -> float:
-        """Mean of `log_likelihood`; with `sample_weight`, and of a fit's own weighted rows, the weighted one."""
+        """Mean of `log_likelihood`; weighted by `sample_weight`, or by the weights of the fit's own rows."""
         beside = {name: values for name, values in per_row.items() if name != "sample_weight"}
         given, weights = per_row.get("sample_weight"), self.table.weights
         if X is None:
