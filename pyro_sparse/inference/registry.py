@@ -202,8 +202,8 @@ def _refuse_weights(
     if not has_normal_rows(model):
         raise ValueError(
             "sample_weight: survey weights want a linear decoder and normal noise in all columns, under "
-            "which a table is known by its weighted mean and covariance; elsewhere factors are drawn for each "
-            f"row, and a power of their density is another model; {others}"
+            "which a table is known by its weighted mean and covariance; elsewhere factors are drawn for "
+            f"each row, and a power of their density is another model; {others}"
         )
     if covariates or arguments["dependency"] is not None:
         name = next(iter(covariates), "dependency")
