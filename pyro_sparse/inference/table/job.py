@@ -68,6 +68,7 @@ from .unexplained import unexplained_findings
 from .wide_start import start_of
 
 if TYPE_CHECKING:
+    from ...data.row_weights import RowWeights
     from ...models.base import FactorModel
     from ...models.sparse_decoder import SparseDecoder
     from .decoder_run import DecoderRun
@@ -170,6 +171,7 @@ class TableJob:
                 for n in table.per_row
             },
             "ranks": ranks.size,
+            **_said_of(table.weights),
             **schedule.as_dict(),
         }
         self.fingerprint = files.fingerprint(
@@ -611,6 +613,11 @@ def _start(
         bent=torch.as_tensor(bent, device=unit.device),
         unit=unit,
     )
+
+
+def _said_of(weights: RowWeights | None) -> dict[str, Any]:
+    """What settings of a fit say of weights of rows."""
+    return {} if weights is None or weights.kind == "equal" else {"sample_weight": weights.as_dict()}
 
 
 def _sizes(model: FactorModel) -> tuple[np.ndarray, np.ndarray]:

@@ -413,8 +413,9 @@ def compared_restarts(fit: Fit, chain_restart: np.ndarray | None = None) -> tupl
     origin = np.arange(len(fit.weights)) if chain_restart is None else chain_restart
     rivals = np.logical_or(*rival_restarts(fit))[origin]
     best = list(origin).index(int(fit.best))
+    weights = getattr(getattr(fit, "table", None), "weights", None)
     level = np.asarray(fit.settings.get("log_likelihood", fit.elbo))[origin]
-    n_rows = len(fit.sample_names)
+    n_rows = len(fit.sample_names) if weights is None else weights.counted
     return kept_restarts(level, n_rows, best=best, rivals=rivals), rivals
 
 
