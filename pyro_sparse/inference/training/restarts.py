@@ -73,6 +73,9 @@ _AS_GOOD = 0.05  # nats per row below the best up to which a restart explains th
 # Nats below the best criterion of a graph at its maximum, an approximate log evidence, up to which its graph
 # has a share of one in twenty: what an edge must not have against it to be present.
 _AS_LIKELY = 3.0
+# The same where restarts are no maxima and BIC stands for the evidence: each parameter more or less is off by
+# about half a nat, and a restart that had not ended by some nats.
+_ABOUT_AS_LIKELY = 10.0
 
 
 def child_seeds(seed: int, n_restarts: int) -> list[int]:
@@ -390,9 +393,9 @@ def criterion_of(fit: Fit) -> tuple[np.ndarray, float]:
         BIC by the rows' log densities where factors are summed out; else `level_of`, in nats per row.
     margin : float
     """
-    for name in ("graph_level", "bic"):
+    for name, margin in (("graph_level", _AS_LIKELY), ("bic", _ABOUT_AS_LIKELY)):
         if name in fit.settings:
-            return np.asarray(fit.settings[name], dtype=float), _AS_LIKELY
+            return np.asarray(fit.settings[name], dtype=float), margin
     return level_of(fit), _AS_GOOD
 
 
