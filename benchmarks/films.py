@@ -135,7 +135,7 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
             result[method]["edge_agreement_present"] = agreement(own, "present_edges")["edge_agreement"]
     result["edge_agreement"] = result.get("ours", {}).get("edge_agreement")
     if "ours" in result and "mofapy2" in result:
-        seconds = [float(np.sum(result[name]["cpu_method"])) for name in ("ours", "mofapy2")]
+        seconds = [float(np.mean(result[name]["cpu_method"])) for name in ("ours", "mofapy2")]
         result["cpu_over_mofapy2"] = seconds[0] / seconds[1]
     return result
 
