@@ -19,7 +19,7 @@ import torch
 from ..._utils.torch_state import undisturbed
 from ..._utils.version import __version__
 from ...data.checks.factors import doubted_by_columns
-from ...data.large_table import LargeBatch
+from ...data.large_table import LargeTable
 from ...data.read import Table
 from ...findings.finding import Finding
 from ..training import checkpoint as files
@@ -57,7 +57,7 @@ from .graph_restarts import (
 )
 from .latent_penalty import LatentPenalty
 from .linear_maximum import has_closed_form_maximum, put_at_maxima
-from .marginal_likelihood import row_log_likelihood, sums_out_factors
+from .marginal_likelihood import compared_rows, sums_out_factors
 from .residual_pairs import residual_pair_findings
 from .result import Fit
 from .sparse_run import SparseRun
@@ -457,25 +457,23 @@ class TableJob:
         """The restarts of a model, what they are worth, and which is best."""
         train, heldout = judge(model, self.train, self.heldout, self.ranks, brief)
         edges, active = _sizes(model)
+        log_likelihood, parameters = None, edges
+        in_memory = self.ranks.size == 1 and not isinstance(self.table, LargeTable)
+        if not brief and in_memory and sums_out_factors(model):
+            every = self.table.batch(self.train.x.device, self.train.x.dtype)
+            log_likelihood = compared_rows(model, every, np.flatnonzero(np.isfinite(train).all(1)))
+            parameters = edges + model.learn_factor_cov * (active * (active - 1) // 2)
         trained = TrainedRestarts(
-            train, heldout, edges, edges, 0, history, n_factors_init, bent, [], None, [],
-            None if brief else self._log_likelihood(model),
-        )  # fmt: skip
-        if trained.log_likelihood is not None and model.learn_factor_cov:
-            trained = trained._replace(parameters=edges + active * (active - 1) // 2)
+            train, heldout, edges, parameters, 0, history, n_factors_init, bent, [], None, [], log_likelihood
+        )
         return trained._replace(best=self._best_of(trained, active))
-
-    def _log_likelihood(self, model: FactorModel) -> np.ndarray | None:
-        """Of rows trained on, then of held-out ones, under every restart, where factors can be summed out."""
-        if self.ranks.size > 1 or isinstance(self.train, LargeBatch) or not sums_out_factors(model):
-            return None
-        batches = [self.train] if self.heldout is None else [self.train, self.heldout]
-        return np.concatenate([row_log_likelihood(model, batch).cpu().numpy() for batch in batches], 1)
 
     def _best_of(self, trained: TrainedRestarts, active: np.ndarray) -> int:
         """Which restart is best, of which so many factors are in use."""
-        rows, edges, parameters = len(self.table.x), trained.edges, trained.parameters
-        return chosen_restart(trained.rows, trained.all_rows, active, edges, rows, parameters)
+        n_rows = len(self.table.x)
+        if trained.log_likelihood is not None:
+            return int(trained.level(n_rows).argmax())
+        return chosen_restart(trained.rows, trained.all_rows, active, trained.edges, n_rows)
 
     def _in_sparser_axes(self, whole: FactorModel, trained: TrainedRestarts) -> TrainedRestarts:
         """Two more restarts where the best one's axes are not the sparsest; better ones replace the worst."""

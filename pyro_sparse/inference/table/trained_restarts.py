@@ -34,8 +34,8 @@ class TrainedRestarts(NamedTuple):
     search : AxisStart or None
         Its axes, if not those of the restarts before it.
     log_likelihood : ndarray (restart, row) or None
-        Of rows trained on, then of held-out ones, where factors can be summed out (`marginal_likelihood.py`).
-        Restarts are then judged by it and not by their bounds.
+        At the restarts' maxima, where factors can be summed out (`marginal_likelihood.py`). Restarts are then
+        compared by it and not by their bounds.
     """
 
     train: np.ndarray
@@ -54,20 +54,17 @@ class TrainedRestarts(NamedTuple):
     @property
     def rows(self) -> np.ndarray:
         """The rows that restarts are judged by."""
-        if self.log_likelihood is not None and self.heldout is not None:
-            return self.log_likelihood[:, self.train.shape[1] :]
-        return self.all_rows if self.heldout is None else self.heldout
+        return self.train if self.heldout is None else self.heldout
 
     @property
     def all_rows(self) -> np.ndarray:
         """Rows trained on, and held-out ones."""
-        if self.log_likelihood is not None:
-            return self.log_likelihood
         return self.train if self.heldout is None else np.concatenate([self.train, self.heldout], 1)
 
     def level(self, n_rows: int) -> np.ndarray:
         """BIC of each restart, halved and negative."""
-        return bic(self.all_rows, self.parameters, n_rows)
+        rows = self.all_rows if self.log_likelihood is None else self.log_likelihood
+        return bic(rows, self.parameters, n_rows)
 
     def at(self, maxima: Maxima) -> TrainedRestarts:
         """The same with the restart whose graph is best; those of the search began with its factors."""

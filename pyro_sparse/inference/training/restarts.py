@@ -73,9 +73,8 @@ _AS_GOOD = 0.05  # nats per row below the best up to which a restart explains th
 # Nats below the best criterion of a graph at its maximum, an approximate log evidence, up to which its graph
 # has a share of one in twenty: what an edge must not have against it to be present.
 _AS_LIKELY = 3.0
-# The same where restarts are no maxima and BIC stands for the evidence: each parameter more or less is off by
-# about half a nat, and a restart that had not ended by some nats.
-_ABOUT_AS_LIKELY = 10.0
+# The same where BIC stands for the evidence, whose charge for a parameter may be half a nat off.
+_ABOUT_AS_LIKELY = 5.0
 
 
 def child_seeds(seed: int, n_restarts: int) -> list[int]:
@@ -265,7 +264,6 @@ def chosen_restart(
     active: np.ndarray,
     edges: np.ndarray,
     n_rows: int,
-    parameters: np.ndarray | None = None,
 ) -> int:
     """The restart that a fit goes by: as many factors as all rows pay for, then `best_restart`.
 
@@ -275,17 +273,14 @@ def chosen_restart(
     Parameters
     ----------
     judged : ndarray (restart, row)
-        ELBO of each row, or log density, held out if there are such rows.
+        ELBO of each row, held out if there are such rows.
     all_rows : ndarray (restart, row)
         Of rows trained on, and held out: see `likeliest_restart`.
     active, edges : ndarray (restart,)
         Factors and edges in use.
     n_rows : int
-    parameters : ndarray (restart,), optional
-        What factors are charged for. Default: edges.
     """
-    priced = edges if parameters is None else parameters
-    alike = np.flatnonzero(active == active[likeliest_restart(all_rows, priced, n_rows)])
+    alike = np.flatnonzero(active == active[likeliest_restart(all_rows, edges, n_rows)])
     return int(alike[best_restart(judged[alike], active[alike], edges[alike])])
 
 
