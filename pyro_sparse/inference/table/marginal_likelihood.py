@@ -4,9 +4,9 @@ r"""Which restart of a linear decoder is better: log densities of rows at its ma
 
 Restarts were compared by their ELBO where they had ended. It is lower by as much as the guide is off, more
 for two correlated factors than for one, and restarts end some nats short of their maxima. Yes/no answers of
-three correlated factors (300 rows of 15, seed 1004): eight restarts, of which six have one factor and the same
-edges, were spread over 18 nats, and the one with three factors was 4 short of the best; by the log density,
-each at the maximum of its graph, the six have one value and the three factors are 3.5 nats better.
+three correlated factors (300 rows of 15, seed 1004): eight restarts, of which six have one factor and the
+same edges, were spread over 18 nats, and the one with three factors was 4 short of the best; by the log
+density, each at the maximum of its graph, the six have one value and the three factors are 3.5 nats better.
 
 Factors of a row are drawn from a Student t distribution at the mode, with Laplace's spread, and weighed
 (Geweke 1989, Econometrica 57(6)), the same draws in all restarts. Normal noise has closed forms, and

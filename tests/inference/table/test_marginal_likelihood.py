@@ -82,14 +82,17 @@ def test_a_bound_is_below_it_and_restarts_are_compared_by_it():
 
 def test_restarts_with_one_graph_have_one_maximum():
     """Wherever they begin; edges that are not there stay so, and C stays a correlation matrix."""
-    x = counts_and_answers("bernoulli")
-    x = np.concatenate([x, counts_and_answers("bernoulli")[:, ::-1]])
+    rng, edge = (
+        np.random.default_rng(2),
+        np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 1]], dtype=bool),
+    )
+    f = 1.5 * rng.multivariate_normal(np.zeros(K), [[1.0, 0.5], [0.5, 1.0]], 200) @ edge.T
+    x = (rng.random(f.shape) < 1 / (1 + np.exp(-f))).astype(float)
     fit = fitted(x, "bernoulli", restarts=3, steps=60)
     model, batch = fit.model, fit.table.batch(torch.device("cpu"), torch.float32)
-    edge = torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1], [1, 1]], dtype=torch.bool)
+    edge = torch.as_tensor(edge)
     with torch.no_grad():
-        rng = np.random.default_rng(2)
-        model.weights.copy_(edge * torch.as_tensor(rng.uniform(0.3, 1.2, size=(3, G, K))))
+        model.weights.copy_(edge * torch.as_tensor(rng.uniform(0.5, 2.0, size=(3, 6, K))))
     before, best = row_log_likelihood(model, batch).sum(1), model
     for _ in range(4):  # they begin far away
         best = at_maximum(best, batch)
