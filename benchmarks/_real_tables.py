@@ -25,7 +25,7 @@ from pyro_sparse.graphs.alignment import match_columns, similarity
 
 Array = NDArray[Any]
 
-SURE, FOUND = 0.95, 0.85  # an edge said of one fit, and what another has to say of it
+SURE, CONFIRMED = 0.95, 0.85  # an edge said of one fit, and what another has to say of it
 SAME_FACTOR = 0.8  # congruence
 NEURAL = {"vae": 1.0, "beta_vae": 2.0}
 RESTARTS = 2  # of the rivals that have restarts
@@ -33,7 +33,7 @@ METHODS = ("ours", "vae", "beta_vae", "vsc", "nmf", "fa_varimax", "mofapy2")
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class MethodFit:
     """What a method says of a table, and can say of new rows.
 
     Attributes
@@ -83,7 +83,7 @@ class Found:
         return row
 
 
-def fitted(method: str, x: Array, n_factors: int, likelihood: str, seed: int, quick: bool) -> Found:
+def fitted(method: str, x: Array, n_factors: int, likelihood: str, seed: int, quick: bool) -> MethodFit:
     """One of `METHODS`; `likelihood` is "bernoulli" or one of counts."""
     if method == "ours":
         return _ours(x, n_factors, likelihood, seed, quick)
@@ -101,7 +101,7 @@ def at_equal_depth(counts: Array) -> Array:
     return shared
 
 
-def _ours(x: Array, n_factors: int, likelihood: str, seed: int, quick: bool) -> Found:
+def _ours(x: Array, n_factors: int, likelihood: str, seed: int, quick: bool) -> MethodFit:
     import pyro_sparse as ps
 
     model = ps.models.SparseDecoder(n_factors=n_factors, decoder="linear", likelihood=likelihood)
@@ -115,7 +115,7 @@ def _ours(x: Array, n_factors: int, likelihood: str, seed: int, quick: bool) -> 
     shape = len(fit.feature_names), len(fit.factor_names)
     edges = summary.reindex(order)
     loading = np.sqrt(fit.effects[fit.best]) * np.sign(fit.weights[fit.best])
-    return Found(
+    return MethodFit(
         fit.transform,
         fit.predict,
         loading,
@@ -127,7 +127,7 @@ def _ours(x: Array, n_factors: int, likelihood: str, seed: int, quick: bool) -> 
     )
 
 
-def _neural(method: str, x: Array, n_factors: int, likelihood: str, seed: int, quick: bool) -> Found:
+def _neural(method: str, x: Array, n_factors: int, likelihood: str, seed: int, quick: bool) -> MethodFit:
     import pyro_sparse as ps
 
     if method == "vsc":
@@ -137,10 +137,10 @@ def _neural(method: str, x: Array, n_factors: int, likelihood: str, seed: int, q
     start = cpu()
     settings = QUICK_FIT if quick else {"restarts": RESTARTS}
     fit = ps.fit(model, x, seed=seed, progress=False, **settings)
-    return Found(fit.transform, fit.predict, np.sqrt(fit.effects[fit.best]), cpu() - start)
+    return MethodFit(fit.transform, fit.predict, np.sqrt(fit.effects[fit.best]), cpu() - start)
 
 
-def _classical(method: str, x: Array, n_factors: int, binary: bool, seed: int) -> Found:
+def _classical(method: str, x: Array, n_factors: int, binary: bool, seed: int) -> MethodFit:
     from pyro_sparse.rivals import Classical
 
     prepared = (lambda rows: rows) if binary else at_equal_depth
@@ -148,7 +148,7 @@ def _classical(method: str, x: Array, n_factors: int, binary: bool, seed: int) -
     start = cpu()
     fit = Classical(name, n_factors, seed=seed, **options).fit(prepared(x))
     seconds = cpu() - start
-    return Found(
+    return MethodFit(
         lambda rows: fit.transform(prepared(rows)),
         lambda rows: fit.predict(prepared(rows)),
         fit.weights[0],
@@ -156,15 +156,18 @@ def _classical(method: str, x: Array, n_factors: int, binary: bool, seed: int) -
     )
 
 
-def _mofapy2(x: Array, n_factors: int, binary: bool, seed: int) -> Found:
-    """At its defaults; of new rows, which it does not know, the mode of z given its mean weights."""
+def _mofapy2(x: Array, n_factors: int, binary: bool, seed: int) -> MethodFit:
+    """At its defaults; of new rows, which it does not know, the mode of z given its mean weights.
+
+    Factors of new rows are a priori as those of the rows that it saw.
+    """
     from mofapy2.run.entry_point import entry_point
 
-    own = x if binary else zscored(at_equal_depth(x))
+    cells = x if binary else zscored(at_equal_depth(x))
     start = cpu()
     with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
         run = entry_point()
-        run.set_data_matrix([[np.array(own)]], likelihoods=["bernoulli" if binary else "gaussian"])
+        run.set_data_matrix([[np.array(cells)]], likelihoods=["bernoulli" if binary else "gaussian"])
         run.set_model_options(factors=n_factors)
         run.set_train_options(seed=seed, quiet=True)
         run.build()
@@ -179,9 +182,9 @@ def _mofapy2(x: Array, n_factors: int, binary: bool, seed: int) -> Found:
             if rows.shape != x.shape or (rows != x).any():
                 raise ValueError("rows: mofapy2 of counts is asked for its own rows only")
             return factors
-        return logistic_scores(rows, w)
+        return logistic_scores(rows, w, factors.mean(0), np.cov(factors.T).reshape(len(w.T), -1))
 
-    return Found(
+    return MethodFit(
         transform,
         lambda rows: transform(rows) @ w.T,  # the order of logits is that of probabilities
         standardised(w, factors),
@@ -190,13 +193,16 @@ def _mofapy2(x: Array, n_factors: int, binary: bool, seed: int) -> Found:
     )
 
 
-def logistic_scores(x: Array, w: Array, steps: int = 25) -> Array:
-    """Mode of z ~ N(0, I) for x ~ Bernoulli(expit(z w')), (row, factor), by Newton's method."""
-    z = np.zeros((len(x), w.shape[1]))
+def logistic_scores(x: Array, w: Array, mean: Array, cov: Array, steps: int = 25) -> Array:
+    """Mode of z ~ N(mean, cov) for x ~ Bernoulli(expit(z w')), (row, factor), by Newton's method.
+
+    A model without intercepts has the columns' means in its factors, whose mean is then not 0.
+    """
+    z, precision = np.tile(mean, (len(x), 1)), np.linalg.inv(cov + 1e-6 * np.eye(len(cov)))
     for _ in range(steps):
         p = expit(z @ w.T)
-        gradient = (x - p) @ w - z
-        curvature = np.einsum("ng,gk,gl->nkl", p * (1 - p), w, w, optimize=True) + np.eye(w.shape[1])
+        gradient = (x - p) @ w - (z - mean) @ precision
+        curvature = np.einsum("ng,gk,gl->nkl", p * (1 - p), w, w, optimize=True) + precision
         step = np.linalg.solve(curvature, gradient[..., None])[..., 0]
         z += step / np.maximum(1.0, np.linalg.norm(step, axis=1, keepdims=True))
     return z
@@ -208,15 +214,15 @@ def agreement(rows: list[Row], sure: str = "probability") -> Row:
     Parameters
     ----------
     rows : list
-        Of `Found.row`, one a fit, of the same features.
+        Of `MethodFit.row`, one a fit, of the same features.
     sure : {"probability", "present_edges"}
         Sure: P of at least `SURE`, or called present.
 
     Returns
     -------
     dict
-        `edge_agreement`: share of the sure edges of one fit with P of at least `FOUND` in the other, factors
-        matched by congruence, edges of factors whose match is below `SAME_FACTOR` left out;
+        `edge_agreement`: share of the sure edges of one fit with P of at least `CONFIRMED` in the other,
+        factors matched by congruence, edges of factors whose match is below `SAME_FACTOR` left out;
         `edge_agreement_raw`: the same of all sure edges; `factors_matched`: share of the factors with a sure
         edge whose match is as good; `correlation`: of the probabilities of factors that match.
     """
@@ -229,9 +235,9 @@ def agreement(rows: list[Row], sure: str = "probability") -> Row:
         congruence = similarity(la, lb)
         order, _ = match_columns(congruence)
         same = np.abs(congruence[np.arange(la.shape[1]), order]) >= SAME_FACTOR
-        found = said & (pb[:, order] >= FOUND)
-        hits, kept = hits + int(found[:, same].sum()), kept + int(said[:, same].sum())
-        hits_anywhere, asked = hits_anywhere + int(found.sum()), asked + int(said.sum())
+        confirmed = said & (pb[:, order] >= CONFIRMED)
+        hits, kept = hits + int(confirmed[:, same].sum()), kept + int(said[:, same].sum())
+        hits_anywhere, asked = hits_anywhere + int(confirmed.sum()), asked + int(said.sum())
         alike, factors = alike + int((same & said.any(0)).sum()), factors + int(said.any(0).sum())
         p_here.append(pa[:, same].ravel())
         p_there.append(pb[:, order][:, same].ravel())

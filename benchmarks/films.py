@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from benchmarks._common import Row, report_seeds
 from benchmarks._peers import cpu
-from benchmarks._real_tables import METHODS, Found, agreement, fitted
+from benchmarks._real_tables import METHODS, MethodFit, agreement, fitted
 
 SEEDS, QUICK_SEEDS = 5, 2
 N_FACTORS, QUICK_FACTORS = 15, 3
@@ -70,11 +70,12 @@ def run(method: str, seed: int, path: str | None, users: int, quick: bool = Fals
     aside[rng.choice(len(x), max(1, round(ASIDE * len(x))), replace=False)] = True
     given = halved(x[aside], rng)
     if method in RANKERS:
-        found = _ranker(method, x[~aside])
+        answer = _ranker(method, x[~aside])
     else:
-        found = fitted(method, x[~aside], QUICK_FACTORS if quick else N_FACTORS, "bernoulli", seed, quick)
-    own = {} if method in RANKERS else found.row()
-    return {**scores(found, x[aside], given), **own, "cpu_method": found.cpu_fit + found.cpu_edges}
+        answer = fitted(method, x[~aside], QUICK_FACTORS if quick else N_FACTORS, "bernoulli", seed, quick)
+    figures = {} if method in RANKERS else answer.row()
+    seconds = answer.cpu_fit + answer.cpu_edges
+    return {**scores(answer, x[aside], given), **figures, "cpu_method": seconds}
 
 
 def loaded(path: str | None, users: int) -> Array:
@@ -98,10 +99,10 @@ def halved(x: Array, rng: np.random.Generator) -> Array:
     return given
 
 
-def scores(found: Found, x: Array, given: Array) -> Row:
+def scores(answer: MethodFit, x: Array, given: Array) -> Row:
     from pyro_sparse.metrics import predictions
 
-    rest, folded, whole = x - given, found.predict(given), found.predict(x)
+    rest, folded, whole = x - given, answer.predict(given), answer.predict(x)
     return {
         "recall5": predictions.recall_at_k(folded, rest, 5, seen=given),
         "ndcg10": predictions.ndcg_at_k(folded, rest, 10, seen=given),
@@ -110,7 +111,7 @@ def scores(found: Found, x: Array, given: Array) -> Row:
     }
 
 
-def _ranker(method: str, x: Array) -> Found:
+def _ranker(method: str, x: Array) -> MethodFit:
     start = cpu()
     if method == "popular":
         weight = np.zeros((x.shape[1], x.shape[1]))
@@ -119,20 +120,20 @@ def _ranker(method: str, x: Array) -> Found:
         weight = -inverse / inverse.diagonal()
         np.fill_diagonal(weight, 0.0)
     offset = x.mean(0) if method == "popular" else np.zeros(x.shape[1])
-    return Found(lambda rows: rows, lambda rows: rows @ weight + offset, weight, cpu() - start)
+    return MethodFit(lambda rows: rows, lambda rows: rows @ weight + offset, weight, cpu() - start)
 
 
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     """{method: {figure: [per seed]}}, and how edges of the methods that have probabilities agree."""
     result: Row = {}
     for method in dict.fromkeys(row["method"] for row in rows):
-        own = [row for row in rows if row["method"] == method]
+        of_method = [row for row in rows if row["method"] == method]
         names = (*FIGURES, "cpu_method", "factors", "sure", "open", "present", "mean_gap")
-        result[method] = {name: [row[name] for row in own] for name in names if name in own[0]}
-        if len(own) > 1 and own[0].get("probability") is not None:
-            result[method] |= agreement(own)
-        if len(own) > 1 and own[0].get("present_edges") is not None:
-            result[method]["edge_agreement_present"] = agreement(own, "present_edges")["edge_agreement"]
+        result[method] = {name: [row[name] for row in of_method] for name in names if name in of_method[0]}
+        if len(of_method) > 1 and of_method[0].get("probability") is not None:
+            result[method] |= agreement(of_method)
+        if len(of_method) > 1 and of_method[0].get("present_edges") is not None:
+            result[method]["edge_agreement_present"] = agreement(of_method, "present_edges")["edge_agreement"]
     result["edge_agreement"] = result.get("ours", {}).get("edge_agreement")
     if "ours" in result and "mofapy2" in result:
         seconds = [float(np.mean(result[name]["cpu_method"])) for name in ("ours", "mofapy2")]
@@ -144,12 +145,14 @@ def table(rows: list[Row]) -> list[Row]:
     """One line per method: means over seeds, standard errors of the fold-in."""
     lines: list[Row] = []
     for method in dict.fromkeys(row["method"] for row in rows):
-        own = [row for row in rows if row["method"] == method]
-        line: Row = {"method": method, "n": len(own)}
+        of_method = [row for row in rows if row["method"] == method]
+        line: Row = {"method": method, "n": len(of_method)}
         for name in FIGURES:
-            values = np.array([row[name] for row in own])
+            values = np.array([row[name] for row in of_method])
             line[name] = float(values.mean())
             if name in FIGURES[:2]:
-                line[f"{name}_se"] = float(values.std(ddof=1) / np.sqrt(len(own))) if len(own) > 1 else np.nan
-        lines.append({**line, "cpu_method": float(np.mean([row["cpu_method"] for row in own]))})
+                line[f"{name}_se"] = (
+                    float(values.std(ddof=1) / np.sqrt(len(of_method))) if len(of_method) > 1 else np.nan
+                )
+        lines.append({**line, "cpu_method": float(np.mean([row["cpu_method"] for row in of_method]))})
     return lines

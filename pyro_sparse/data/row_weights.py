@@ -295,7 +295,7 @@ def counted_like(
 def counted(
     data: TableLike, weights: RowWeights, beside: Mapping[str, Any], read: Reader, like: Table | None = None
 ) -> Table:
-    """The table whose rows the likelihood counts one by one; the caller's own rows are its `own`.
+    """The table whose rows the likelihood counts one by one; the caller's own rows are its `caller_rows`.
 
     Parameters
     ----------
@@ -340,7 +340,7 @@ def _repeated_rows(
     if hasattr(data, "obs_names"):
         names = [str(name) for name in data.obs_names]
     table = replace(table, sample_names=[names[i] for i in index])
-    return replace(table, own=table.rows(first))
+    return replace(table, caller_rows=table.rows(first))
 
 
 def _n_rows(values: Any) -> int:
@@ -395,7 +395,7 @@ def _of_moments(
     mean = share @ cells
     made = _with_moments(cells - mean, share, n) + mean
     rows = read(pd.DataFrame(made, columns=names), {}, like)
-    return replace(rows, own=read(data, beside, rows))
+    return replace(rows, caller_rows=read(data, beside, rows))
 
 
 def _with_moments(centred: NDArray[np.float64], share: NDArray[np.float64], n: int) -> NDArray[np.float64]:

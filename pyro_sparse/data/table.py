@@ -123,7 +123,7 @@ class Table:
         `scale` (of columns under normal noise; else 0), and from what the encoder reads.
     weights : RowWeights or None
         How much each of the caller's rows counts; the rows here count one each.
-    own : Table or None
+    caller_rows : Table or None
         The caller's rows, each once, where these are others because of weights.
     findings : tuple of Finding
         What the checks before a fit noticed.
@@ -144,7 +144,7 @@ class Table:
     slopes: np.ndarray | None = None
     input_slopes: np.ndarray | None = None
     weights: RowWeights | None = field(default=None, repr=False, compare=False)
-    own: Table | None = field(default=None, repr=False, compare=False)
+    caller_rows: Table | None = field(default=None, repr=False, compare=False)
     findings: tuple[Finding, ...] = field(default=(), repr=False, compare=False)
 
     def batch(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> Batch:
@@ -239,7 +239,7 @@ class Table:
             mask=None if self.mask is None else self.mask[index],
             sample_names=[self.sample_names[i] for i in index],
             per_row=of_rows(self.per_row, index),
-            own=None,
+            caller_rows=None,
         )
 
     @property
@@ -252,7 +252,7 @@ class Table:
     @property
     def of_caller(self) -> Table:
         """The rows as the caller has them, each once."""
-        return self if self.own is None else self.own
+        return self if self.caller_rows is None else self.caller_rows
 
     @property
     def n_counted(self) -> int:

@@ -210,7 +210,11 @@ def counts_from_logs(logs: Any, tolerance: float = 0.2) -> np.ndarray:
     """
     values = np.expm1((logs.toarray() if sparse.issparse(logs) else np.asarray(logs)).astype(float))
     if not (np.isfinite(values) & (values >= 0)).all():
-        raise ValueError("logs: want finite values of log(1 + x), none below 0")
+        row, column = np.argwhere(~(np.isfinite(values) & (values >= 0)))[0]
+        raise ValueError(
+            f"logs: want finite values of log(1 + x), none below 0; row {row}, column {column} is "
+            f"{np.log1p(values[row, column]):g}"
+        )
     if not (values > 0).any(1).all():
         raise ValueError(f"logs: row {int(np.argmin((values > 0).any(1)))} is empty; leave it out")
     once = np.where(values > 0, values, np.inf).min(1, keepdims=True)
@@ -275,8 +279,13 @@ def quantile_normalise(x: np.ndarray) -> np.ndarray:
 def _cells(name: str, counts: pd.DataFrame, rows: pd.DataFrame, n_genes: int | None, file: Any) -> Loaded:
     """The most variable genes of a table of counts, once it is one."""
     values = counts.to_numpy(dtype=float)
-    if not (np.isfinite(values) & (values >= 0) & (values % 1 == 0)).all():
-        raise ValueError(f"{file}: want counts, whole numbers from 0 on, got others")
+    counts_only = np.isfinite(values) & (values >= 0) & (values % 1 == 0)
+    if not counts_only.all():
+        row, column = np.argwhere(~counts_only)[0]
+        raise ValueError(
+            f"{file}: want counts, whole numbers from 0 on; cell {counts.index[row]!r} has "
+            f"{values[row, column]:g} of {counts.columns[column]!r}"
+        )
     counted = counts.loc[:, values.any(0)].astype(float)
     if n_genes is not None:
         counted = counted.iloc[:, most_variable(counted.to_numpy(), n_genes)]
@@ -292,8 +301,8 @@ def _read_rda(file: Path) -> tuple[pd.DataFrame, np.ndarray]:
         raise ImportError(
             f"{file.name} is a file of R: pip install rdata, or export the counts and a column 'label' as CSV"
         ) from error
-    found = rdata.read_rda(file)
-    table = {str(key): value for key, value in dict(found.get("zeisel", {})).items()}
+    objects = rdata.read_rda(file)
+    table = {str(key): value for key, value in dict(objects.get("zeisel", {})).items()}
     absent = [key for key in ("count.matrix.large", "labels") if key not in table]
     if absent:
         raise ValueError(f"{file}: want a list 'zeisel' with counts and labels; it lacks {absent}")

@@ -22,18 +22,20 @@ def test_scores_of_new_rows_are_the_mode():
     rng = np.random.default_rng(1)
     w = rng.normal(size=(40, 2))
     x = (rng.random((5, 40)) < expit(rng.normal(size=(5, 2)) @ w.T)).astype(float)
-    z = logistic_scores(x, w)
-    np.testing.assert_allclose((x - expit(z @ w.T)) @ w - z, 0, atol=1e-8)
+    mean, cov = np.array([0.5, -1.0]), np.array([[1.0, 0.3], [0.3, 0.6]])
+    z = logistic_scores(x, w, mean, cov)
+    pull = np.linalg.solve(cov, (z - mean).T).T
+    np.testing.assert_allclose((x - expit(z @ w.T)) @ w - pull, 0, atol=1e-4)
 
 
 def test_agreement_by_hand():
     loading = np.array([[1.0, 0], [1, 0], [0, 1], [0, 1]])
     a = {"loading": loading.tolist(), "probability": [[0.99, 0], [0.96, 0], [0, 0.5], [0, 0.97]]}
     b = {"loading": loading[:, ::-1].tolist(), "probability": [[0, 0.9], [0, 0.5], [0.1, 0], [0.99, 0]]}
-    found = agreement([a, b])
+    figures = agreement([a, b])
     # a is sure of three edges, of which b has two at .85; b of one, which a has.
-    assert found["edge_agreement"] == found["edge_agreement_raw"] == pytest.approx(3 / 4)
-    assert found["factors_matched"] == 1
+    assert figures["edge_agreement"] == figures["edge_agreement_raw"] == pytest.approx(3 / 4)
+    assert figures["factors_matched"] == 1
 
 
 def test_without_a_table_it_says_what_is_wanted():

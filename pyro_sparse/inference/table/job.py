@@ -19,7 +19,6 @@ import torch
 from ..._utils.torch_state import undisturbed
 from ..._utils.version import __version__
 from ...data.checks.factors import doubted_by_columns
-from ...data.large_table import LargeTable
 from ...data.read import Table
 from ...findings.finding import Finding
 from ..training import checkpoint as files
@@ -30,6 +29,7 @@ from ..training.parts import renumbered, split
 from ..training.ranks import ALONE, Ranks
 from ..training.restarts import (
     bent_starts,
+    charged,
     child_seeds,
     chosen_restart,
     found_factors,
@@ -57,7 +57,7 @@ from .graph_restarts import (
 )
 from .latent_penalty import LatentPenalty
 from .linear_maximum import has_closed_form_maximum, put_at_maxima
-from .marginal_likelihood import compared_rows, sums_out_factors
+from .marginal_likelihood import compared_rows
 from .residual_pairs import residual_pair_findings
 from .result import Fit
 from .sparse_run import SparseRun
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
 __all__ = ["TableGroup", "TableJob"]
 
 AXIS_BENT = (False, True)  # how the restarts in sparser axes begin
+_SAME_MAXIMUM = 0.1  # nats within which restarts have one graph's maximum, as far as the climb to it tells
 
 
 class TableJob:
@@ -171,7 +172,7 @@ class TableJob:
                 for n in table.per_row
             },
             "ranks": ranks.size,
-            **_said_of(table.weights),
+            **_settings_of(table.weights),
             **schedule.as_dict(),
         }
         self.fingerprint = files.fingerprint(
@@ -413,10 +414,7 @@ class TableJob:
                 **(
                     {}
                     if trained.log_likelihood is None
-                    else {
-                        "log_likelihood": np.round(trained.log_likelihood.mean(1), 6).tolist(),
-                        "bic": np.round(trained.level(len(self.table.x)), 3).tolist(),
-                    }
+                    else {"log_likelihood": np.round(trained.log_likelihood.mean(1), 6).tolist()}
                 ),
                 **({"searched": sorted(maxima.searched)} if maxima is not None and maxima.searched else {}),
                 **(
@@ -458,21 +456,24 @@ class TableJob:
         train, heldout = judge(model, self.train, self.heldout, self.ranks, brief)
         edges, active = _sizes(model)
         log_likelihood, parameters = None, edges
-        in_memory = self.ranks.size == 1 and not isinstance(self.table, LargeTable)
-        if not brief and in_memory and sums_out_factors(model):
-            every = self.table.batch(self.train.x.device, self.train.x.dtype)
-            log_likelihood = compared_rows(model, every, np.flatnonzero(np.isfinite(train).all(1)))
-            parameters = edges + model.learn_factor_cov * (active * (active - 1) // 2)
+        if not brief and self.ranks.size == 1:
+            log_likelihood = compared_rows(model, self.table, np.isfinite(train).all(1))
+        if log_likelihood is not None:
+            parameters = charged(edges, active, model.learn_factor_cov)
         trained = TrainedRestarts(
             train, heldout, edges, parameters, 0, history, n_factors_init, bent, [], None, [], log_likelihood
         )
         return trained._replace(best=self._best_of(trained, active))
 
     def _best_of(self, trained: TrainedRestarts, active: np.ndarray) -> int:
-        """Which restart is best, of which so many factors are in use."""
+        """Which restart is best, of which so many factors are in use.
+
+        Restarts with one graph have one maximum: of these the one that is nearest to it.
+        """
         n_rows = len(self.table.x)
         if trained.log_likelihood is not None:
-            return int(trained.level(n_rows).argmax())
+            level, bound = trained.level(n_rows), np.nan_to_num(trained.rows.mean(1), nan=-np.inf)
+            return int(np.where(level >= level.max() - _SAME_MAXIMUM, bound, -np.inf).argmax())
         return chosen_restart(trained.rows, trained.all_rows, active, trained.edges, n_rows)
 
     def _in_sparser_axes(self, whole: FactorModel, trained: TrainedRestarts) -> TrainedRestarts:
@@ -613,7 +614,7 @@ def _start(
     )
 
 
-def _said_of(weights: RowWeights | None) -> dict[str, Any]:
+def _settings_of(weights: RowWeights | None) -> dict[str, Any]:
     """What settings of a fit say of weights of rows."""
     return {} if weights is None or weights.kind == "equal" else {"sample_weight": weights.as_dict()}
 

@@ -8,9 +8,8 @@ three correlated factors (300 rows of 15, seed 1004): eight restarts, of which s
 same edges, were spread over 18 nats, and the one with three factors was 4 short of the best; by the log
 density, each at the maximum of its graph, the six have one value and the three factors are 3.5 nats better.
 
-Factors of a row are drawn from a Student t distribution at the mode, with Laplace's spread, and weighed
-(Geweke 1989, Econometrica 57(6)), the same draws in all restarts. Normal noise has closed forms, and
-`linear_maximum.py` compares graphs by them.
+All restarts have the same draws of the factors (`row_integrals.py`), so that what these get wrong is alike in
+them. Normal noise has closed forms, and `linear_maximum.py` compares graphs by them.
 """
 
 from __future__ import annotations
@@ -27,8 +26,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..._utils.declared import hooks, keeps
-from ...data.read import Batch
+from ...data.large_table import LargeTable
+from ...data.table import Batch, Table
 from ..training.restarts import pick
+from .factor_spread import expanded_cells
+from .row_integrals import proposed, row_modes, t_draws
 
 if TYPE_CHECKING:
     from ...models.base import FactorModel
@@ -36,8 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["at_maximum", "compared_rows", "row_log_likelihood", "sums_out_factors"]
 
-_NEWTON, _LONGEST = 8, 2.0  # steps towards a row's mode, and the length of one in a factor's prior units
-_FREEDOM, _DRAWS, _LOOKS = 8.0, (32, 128), 200_000  # of the proposal; draws, and rows times draws, to look at
+_DRAWS, _LOOKS = (32, 128), 200_000  # of a row's factors, least and most; rows times draws to look at
 _AT_ONCE = 4_000_000  # numbers of all cells, draws and restarts: a few hundred MB with their derivatives
 _ROUNDS, _STEPS, _FEW, _CLIMBED = 3, 8, 16, 2000  # of a climb: rounds, steps of each, draws of a row, rows
 _COMPARED = 10_000  # rows, at most, that say which restart is better
@@ -55,28 +56,37 @@ def sums_out_factors(model: FactorModel) -> bool:
     return not hooks(model) and not keeps(model.likelihood, "normal noise")
 
 
-def compared_rows(model: FactorModel, batch: Batch, alive: NDArray[np.intp]) -> NDArray[np.float64]:
+def compared_rows(model: FactorModel, table: Table, alive: NDArray[np.bool_]) -> NDArray[np.float64] | None:
     """Log density of rows under every restart at its maximum, (restart, row); minus infinity of failed ones.
+
+    None where the model's factors are not summed out, or the table is read by rows.
 
     Parameters
     ----------
     model : FactorModel
-        For which `sums_out_factors` holds, set up.
-    batch : Batch
-        All rows of the table; of more than `_COMPARED` evenly spread ones are taken.
-    alive : ndarray of int
+        Set up.
+    table : Table
+        Of more than `_COMPARED` rows evenly spread ones are taken.
+    alive : ndarray of bool (restart,)
         Restarts that did not diverge.
     """
-    spread = np.unique(np.linspace(0, len(batch) - 1, min(len(batch), _COMPARED)).round()).astype(int)
-    some = batch.rows(torch.as_tensor(spread, device=batch.x.device))
+    if isinstance(table, LargeTable) or not sums_out_factors(model):
+        return None
+    some = _spread(table.batch(model.factor_cov.device, model.factor_cov.dtype), _COMPARED)
     rows = np.full((model.n_restarts, len(some)), -np.inf)
-    if not len(alive):
+    if not alive.any():
         return rows
-    restarts = pick(model, alive.tolist())
+    restarts = pick(model, np.flatnonzero(alive).tolist())
     plain, best = (row_log_likelihood(m, some).cpu().numpy() for m in (restarts, at_maximum(restarts, some)))
     better = best.mean(1) > plain.mean(1)  # False where a climb went astray
     rows[alive] = np.where(better[:, None], best, plain)
     return rows
+
+
+def _spread(batch: Batch, most: int) -> Batch:
+    """At most so many rows, evenly spread."""
+    some = np.linspace(0, len(batch) - 1, min(len(batch), most)).round().astype(int)
+    return batch.rows(torch.as_tensor(some, device=batch.x.device))
 
 
 @torch.no_grad()
@@ -114,10 +124,14 @@ def at_maximum(model: FactorModel, batch: Batch) -> FactorModel:
     model : FactorModel
         For which `sums_out_factors` holds, set up.
     batch : Batch
-        Of the rows, of which no more are used than `_CLIMBED`.
+        Of more than `_CLIMBED` rows evenly spread ones are taken.
+
+    Returns
+    -------
+    FactorModel
     """
     best = copy.deepcopy(cast("SparseDecoder", model))
-    few = batch.rows(torch.arange(min(len(batch), _CLIMBED), device=batch.x.device))
+    few = _spread(batch, _CLIMBED)
     rng, edge = np.random.default_rng(0), best.weights != 0
     moving = [best.weights, best.decoder.intercept, *best.likelihood.parameters()]
     with pyro.validation_enabled(False):
@@ -177,58 +191,17 @@ def _log_cells(model: SparseDecoder, drawn: _Drawn, weights: Tensor) -> Tensor:
 
 
 def _draws(model: SparseDecoder, batch: Batch, n_draws: int, rng: np.random.Generator) -> _Drawn:
-    """Of a Student t distribution at each row's mode: every second the mirror image of the one before.
-
-    The restarts have the same numbers, so that what these get wrong is alike in all of them.
-    """
-    weights, k = model.weights, model.n_factors
+    weights, precision = model.weights, torch.linalg.inv(model.factor_cov.double())
     wide = weights.double()
-    precision = torch.linalg.inv(model.factor_cov.double())
-    z = model.encode(batch)[0].double()
 
-    def slope_and_precision(z: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the log joint density in a row's factors: slope (restart, row, factor), minus its curvature."""
-        slope, bend = _expanded(model, batch, model.decode(z.to(weights), weights))
-        inner = torch.einsum("rnj,rjk,rjl->rnkl", bend, wide, wide) + precision.unsqueeze(1)
+    def expanded(z: Tensor) -> tuple[Tensor, Tensor]:
+        cells = expanded_cells(model, batch, model.decode(z.to(weights), weights))
+        slope, information = (torch.nan_to_num(of_cells.double()) for of_cells in cells)
+        inner = torch.einsum("rnj,rjk,rjl->rnkl", information, wide, wide) + precision.unsqueeze(1)
         return slope @ wide - z @ precision, inner
 
-    for _ in range(_NEWTON):
-        slope, inner = slope_and_precision(z)
-        step = torch.linalg.solve(inner, slope.unsqueeze(-1)).squeeze(-1)
-        z = z + step * (_LONGEST / step.abs().amax(-1, keepdim=True).clamp(min=_LONGEST))
-    root = torch.linalg.cholesky(slope_and_precision(z)[1])
-
-    half = rng.standard_normal((n_draws // 2, 1, len(batch), k))
-    half = half * np.sqrt(_FREEDOM / rng.chisquare(_FREEDOM, (n_draws // 2, 1, len(batch), 1)))
-    off = torch.as_tensor(np.stack([half, -half], 1).reshape(n_draws, 1, len(batch), k)).to(z)
-    columns = off.expand(-1, len(z), -1, -1).movedim(0, -1)  # restart, row, factor, draw
-    away = torch.linalg.solve_triangular(root.mT, columns, upper=True)
-    drawn = (z.unsqueeze(-1) + away).movedim(-1, 1)  # restart, draw, row, factor
-
-    log_prior = -0.5 * ((drawn @ precision.unsqueeze(1)) * drawn).sum(-1) - 0.5 * k * math.log(2 * math.pi)
-    log_prior = log_prior + 0.5 * torch.linalg.slogdet(precision)[1].view(-1, 1, 1)
-    log_t = -0.5 * k * math.log(_FREEDOM * math.pi) + root.diagonal(dim1=-2, dim2=-1).log().sum(-1).unsqueeze(
-        1
-    )
-    log_t = log_t + math.lgamma((_FREEDOM + k) / 2) - math.lgamma(_FREEDOM / 2)
-    log_t = log_t - 0.5 * (_FREEDOM + k) * (off.square().sum(-1) / _FREEDOM).log1p().movedim(0, 1)
+    mode, root = row_modes(model.encode(batch)[0].double(), expanded)
+    draws = t_draws((1, *mode.shape[1:]), n_draws, rng)  # the same in all restarts
+    z, log_ratio = zip(*(proposed(mode, root, draw, precision) for draw in draws), strict=True)
     every = torch.arange(len(batch), device=batch.x.device).repeat(n_draws)
-    return _Drawn(drawn.flatten(1, 2).to(weights), (log_prior - log_t).flatten(1), batch.rows(every))
-
-
-def _expanded(model: SparseDecoder, batch: Batch, f: Tensor) -> tuple[Tensor, Tensor]:
-    """Slope of each cell's log density in f and minus its second derivative, both (restart, row, feature).
-
-    Cells of rows of shares depend on one another: theirs is that of Poisson counts, which is their mean.
-    """
-    with torch.enable_grad():
-        leaf = f.detach().requires_grad_()
-        log_p = model.likelihood(leaf, batch.per_row).log_prob(batch.x)
-        (slope,) = torch.autograd.grad(log_p.sum(), leaf, create_graph=log_p.shape == leaf.shape)
-        if log_p.shape == leaf.shape:
-            (bend,) = torch.autograd.grad(slope.sum(), leaf, materialize_grads=True)
-        else:
-            bend = -model.likelihood.mean(leaf, batch.per_row)
-    seen = 1.0 if batch.mask is None else batch.mask
-    slope, bend = (torch.nan_to_num(part.detach() * seen).double() for part in (slope, -bend))
-    return slope, bend.clamp(min=0)
+    return _Drawn(torch.cat(z, 1).to(weights), torch.cat(log_ratio, 1), batch.rows(every))

@@ -549,6 +549,7 @@ class Fit(FitResult):
             if weights is not None and weights.kind == "frequency":  # as the same rows repeated
                 table, weights = self.table, None
         else:
+            # of a mean only ratios matter, which need not be whole
             X, weights = read_weights(X, given, None if given is None else "survey")
             table = self._table(X, beside)
         return float(np.average(self._bounds(table), weights=None if weights is None else weights.values))

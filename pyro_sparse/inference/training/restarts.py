@@ -35,6 +35,7 @@ __all__ = [
     "best_restart",
     "bic",
     "bent_starts",
+    "charged",
     "child_seeds",
     "chosen_restart",
     "compared_restarts",
@@ -258,12 +259,26 @@ def bic(rows: np.ndarray, edges: np.ndarray, n_rows: int) -> np.ndarray:
     return np.asarray(level - 0.5 * edges * np.log(n_rows))
 
 
+def charged(edges: np.ndarray, active: np.ndarray, correlated: bool) -> np.ndarray:
+    """What a criterion charges each restart for, (restart,): edges, and correlations that were learned.
+
+    Parameters
+    ----------
+    edges, active : ndarray of int (restart,)
+        Edges and factors in use.
+    correlated : bool
+        Whether correlations of factors are learned.
+
+    Examples
+    --------
+    >>> charged(np.array([9, 12]), np.array([1, 3]), True).tolist()
+    [9, 15]
+    """
+    return np.asarray(edges + active * (active - 1) // 2 if correlated else edges)
+
+
 def chosen_restart(
-    judged: np.ndarray,
-    all_rows: np.ndarray,
-    active: np.ndarray,
-    edges: np.ndarray,
-    n_rows: int,
+    judged: np.ndarray, all_rows: np.ndarray, active: np.ndarray, edges: np.ndarray, n_rows: int
 ) -> int:
     """The restart that a fit goes by: as many factors as all rows pay for, then `best_restart`.
 
@@ -388,9 +403,14 @@ def criterion_of(fit: Fit) -> tuple[np.ndarray, float]:
         BIC by the rows' log densities where factors are summed out; else `level_of`, in nats per row.
     margin : float
     """
-    for name, margin in (("graph_level", _AS_LIKELY), ("bic", _ABOUT_AS_LIKELY)):
-        if name in fit.settings:
-            return np.asarray(fit.settings[name], dtype=float), margin
+    if "graph_level" in fit.settings:
+        return np.asarray(fit.settings["graph_level"], dtype=float), _AS_LIKELY
+    if "log_likelihood" in fit.settings:
+        edge = np.asarray(fit.weights) != 0
+        active = found_factors(edge, prescribed_in_fit(fit))
+        parameters = charged(edge.sum((1, 2)), active, fit.model.learn_factor_cov)
+        per_row = np.asarray(fit.settings["log_likelihood"], dtype=float)[:, None]
+        return bic(per_row, parameters, fit.table.n_counted), _ABOUT_AS_LIKELY
     return level_of(fit), _AS_GOOD
 
 
@@ -411,10 +431,8 @@ def compared_restarts(fit: Fit, chain_restart: np.ndarray | None = None) -> tupl
     origin = np.arange(len(fit.weights)) if chain_restart is None else chain_restart
     rivals = np.logical_or(*rival_restarts(fit))[origin]
     best = list(origin).index(int(fit.best))
-    weights = getattr(getattr(fit, "table", None), "weights", None)
     level = np.asarray(fit.settings.get("log_likelihood", fit.elbo))[origin]
-    n_rows = len(fit.sample_names) if weights is None else weights.counted
-    return kept_restarts(level, n_rows, best=best, rivals=rivals), rivals
+    return kept_restarts(level, fit.table.n_counted, best=best, rivals=rivals), rivals
 
 
 def doubted_factors(fit: Fit, used: np.ndarray | None = None) -> list[str]:

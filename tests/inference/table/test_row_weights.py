@@ -142,7 +142,8 @@ def test_survey_weights_are_weighted_moments_of_effective_rows(table):
     assert_allclose(counted.mean(0), mean, atol=1e-10)
     cov = (x - mean).T @ (share[:, None] * (x - mean))
     assert_allclose(np.cov(counted.T, ddof=0), cov, atol=1e-10)
-    assert_allclose(fit.table.own.given_back(fit.table.own.x), x, atol=1e-10)  # answers are of the caller's
+    answered = fit.table.caller_rows
+    assert_allclose(answered.given_back(answered.x), x, atol=1e-10)
     assert fit.transform().shape == (N, 1) and fit.sample_names == list(table.index)
     assert fit.score() == pytest.approx(np.average(fit.log_likelihood(), weights=table.w))
     (said,) = [finding for finding in fit.findings if finding.kind == "weights"]
@@ -157,7 +158,7 @@ def test_survey_weights_have_the_likelihood_of_effective_rows_to_a_power(table):
     from scipy.stats import multivariate_normal
 
     fit = fitted(table, **SURVEY)
-    counted, own = fit.table.x, fit.table.own.x
+    counted, own = fit.table.x, fit.table.caller_rows.x
     power = table.w.to_numpy() * len(counted) / table.w.sum()
     for seed in range(3):
         rng = np.random.default_rng(seed)

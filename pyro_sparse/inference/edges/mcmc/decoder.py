@@ -176,17 +176,20 @@ class DecoderChains(DecoderProgram):
     def _in_other_axes(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
         """A line's axes: weights, factors and their correlations together; what it predicts stays."""
         turns = self._turns
+        swivels, turning = self.learn_cov and turns.swivels.any(), turns.pairs.any()
+        if not swivels and not turning:
+            return state
         tensors = state.weight, self.edge_log_odds(state), torch.linalg.inv(state.precision)
         weight, log_odds, cov = (tensor.double().cpu().numpy() for tensor in tensors)
         by = np.eye(cov.shape[-1])
-        if self.learn_cov and turns.swivels.any():
+        if swivels:
             weight, cov, by = turns.swivelled(weight, cov, log_odds, rng)
-        if turns.pairs.any():
+            state = state._replace(precision=torch.as_tensor(np.linalg.inv(cov)).to(state.precision))
+        if turning:
             weight, turn = turns.turned(weight, cov, log_odds, rng)
             by = turn @ by
         z = state.z @ torch.as_tensor(by).to(state.z).mT
-        precision = torch.as_tensor(np.linalg.inv(cov)).to(state.precision)
-        return state._replace(weight=torch.as_tensor(weight).to(state.weight), z=z, precision=precision)
+        return state._replace(weight=torch.as_tensor(weight).to(state.weight), z=z)
 
     def _correlated(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
         """Correlations of factors, where they are learned, as many pairs as there are factors."""
