@@ -69,7 +69,7 @@ def run_chains(
     time_budget : float, optional
         Seconds.
     tolerance : float
-        Of `_stream.Halves`.
+        Of `Halves`.
     progress : bool
     learn_scales : bool
     longer : int
@@ -115,7 +115,7 @@ def run_chains(
                         before.append(run.loadings(rng))
                     continue
                 tally.add(rng)
-                if tally.enough():
+                if tally.enough() and not (longer and tally.is_unsettled()):
                     break
                 if clock.is_over() and tally.done >= LEAST_KEPT:
                     stopped_by = "time" if tally.done < kept_sweeps else ""

@@ -130,9 +130,9 @@ def mcmc_edges(
         noise the second dense chain begins in other axes, chosen at random, where nothing pins them.
     sweeps, warm_up : int, optional
         Per chain, at most; the first include the second. Default 1500 and 400 for a linear decoder with
-        normal noise, and then up to twice as many more while chains of one graph do not agree on its edges
-        (500 and 150 where it has more than 3,000 weights); otherwise 400 and 120, or 200 and 60 where a sweep
-        takes long.
+        normal noise (500 and 150 where it has more than 3,000 weights); otherwise 400 and 120, or 200 and 60
+        where a sweep takes long. By default, linear decoders whose sweeps take little have up to twice as
+        many more while chains of one graph do not agree on its edges.
     max_rows : int, optional
         Use at most so many rows, drawn at random: the posterior given those rows, wider than that of all.
         Default 100,000 for a linear decoder with normal noise; otherwise what keeps a sweep near a second,
@@ -143,8 +143,9 @@ def mcmc_edges(
         warm-up takes if it takes longer.
     tolerance : float, optional
         The chains stop, too, once as many sweeps again would add less than this share of the edges' own
-        variance p (1 - p), on average (`_stream.Halves`). Default 0, never, for a linear decoder with normal
-        noise, whose sweeps cost little; otherwise .003.
+        variance p (1 - p), on average (`Halves`), unless more sweeps may follow since chains of one graph do
+        not agree on its edges. Default 0, never, for a linear decoder with normal noise, whose sweeps cost
+        little; otherwise .003.
     decoder_prior : DecoderPrior, optional
         Prior of the decoder's layers.
     learn_scales : bool
@@ -227,6 +228,7 @@ def mcmc_edges(
     if fit.model.decoder_kind == "linear" and is_free(fit):
         restarts, rotated, kept = free_plan(fit, restarts)
         dense = [False] * chains
+    goes_on = size == "exact" or (size == "small" and fit.model.decoder_kind == "linear")
     limit = row_limit(fit, exact, len(restarts)) if max_rows is None else max_rows
     large = isinstance(table, LargeTable)
     if large and (cost := gigabytes(fit, limit)) > MOST_GB:
@@ -254,7 +256,7 @@ def mcmc_edges(
             seed=seed, pivot=pivot_of(fit)[:, :kept],
             groups=fit.model.alike_factors() if kept is None else [np.arange(kept)], num_draws=num_draws,
             time_budget=time_budget, tolerance=tolerance, progress=progress, learn_scales=learn_scales,
-            longer=_LONGER * (all_sweeps - warm) if size == "exact" and sweeps is None else 0,
+            longer=_LONGER * (all_sweeps - warm) if goes_on and sweeps is None else 0,
             of_rows=OfRows(len(table.x), log_likelihood, scores),
         )  # fmt: skip
     if kept is not None:
