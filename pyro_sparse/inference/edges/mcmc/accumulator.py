@@ -22,7 +22,9 @@ _BATCHES = 10  # stretches of each chain at least, from which the error of its p
 # Draws of what is kept of rows in each chain, at most, and numbers in all: predictive criteria and intervals
 # of scores want some hundred.
 _OF_ROWS, _NUMBERS = 200, 50_000_000
-_ANOTHER_GRAPH = 0.75  # difference of probabilities from which more sweeps of as many chains hardly help
+# Difference of probabilities from which more sweeps of as many chains hardly help, once there are so many: of
+# fewer, chains that mix slowly differ as much.
+_ANOTHER_GRAPH, _MANY = 0.75, 500
 _LOOKS = 20  # of each chain, at weights that should look like draws from their prior
 
 
@@ -188,7 +190,7 @@ class Tally:
         """Whether chains differ on an edge as they do by chance, and not as those of two graphs do."""
         mean = self.total / max(self.done, 1)
         gap = float(np.max(mean.max(0) - mean.min(0)))
-        return UNRESOLVED_GAP < gap < _ANOTHER_GRAPH
+        return gap > UNRESOLVED_GAP and (gap < _ANOTHER_GRAPH or self.done < _MANY)
 
     def add(self, rng: np.random.Generator) -> None:
         """The sweep that the run has just made."""
