@@ -51,7 +51,7 @@ def edges(
         `d.factors`.
     slab, spike : Distribution
         `Normal`, `Laplace` or `StudentT` around 0, their scales broadcast to (feature, factor); a spike may
-        be `Delta(0.)`, too. The spike is narrower than the slab.
+        be a point, `Delta(torch.tensor(0.))`, too. The spike is narrower than the slab.
     permitted, required : Tensor of bool, optional
         Edges that may be there (others have weight 0), and edges that are there, broadcast to (feature,
         factor).

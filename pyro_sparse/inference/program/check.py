@@ -25,6 +25,7 @@ _REASONS = {
     "exact": "exact: the rest is quadratic in it, so it is drawn from its normal conditional",
     "laplace": "proposals from a Laplace approximation, each accepted or not (Metropolis)",
     "gibbs": "each gate from its conditional",
+    "learned": "point estimate: learned by stochastic EM in the fit and the warm-up, and held from then on",
 }
 
 

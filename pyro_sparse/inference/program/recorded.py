@@ -24,7 +24,8 @@ from torch.func import grad, vjp, vmap
 
 from ..._utils.torch_state import default_device, default_dtype
 from ...distributions.edge_weights import EdgeWeights, widened_spikes
-from .layout import GLOBAL, Layout, read_layout
+from ...programs.parameters import GivenParameters
+from .layout import GLOBAL, PARAMETER, Layout, read_layout
 from .replay import Graph, Position, inputs_of_sites, parted, quick, recorded
 
 if TYPE_CHECKING:
@@ -163,6 +164,11 @@ class RecordedDensity:
         self._check_program()
 
     # ---- evaluation ----------------------------------------------------------------------------------------
+    @property
+    def is_heated(self) -> Tensor:
+        """Chains whose spikes are wider than the program says, (chain,)."""
+        return self._heat > _UNITS
+
     def heat(self, heat: Tensor | float) -> None:
         """Widen all spikes by this factor, of each chain (chain,), from now on; 1 is as the program says."""
         self._heat = torch.ones_like(self._heat) * heat
@@ -301,10 +307,14 @@ class RecordedDensity:
         sites = self.layout.sites
         values = {n: v if (link := sites[n].link) is None else link(v) for n, v in u.items()}
         view = self.data.view(self.program.n_factors, tensors)
-        trace = poutine.trace(poutine.condition(self.program.program, data=values)).get_trace(view)
+        with GivenParameters({site.name: values[site.name] for site in self.layout.parameters}):
+            trace = poutine.trace(poutine.condition(self.program.program, data=values)).get_trace(view)
         trace.compute_log_prob()
         logs, terms = {}, {}
         for name, site in sites.items():
+            if site.kind == PARAMETER:  # without a prior
+                logs[name] = 0 * u[name].sum()
+                continue
             log_prob = trace.nodes[name]["log_prob"]
             if not site.observed and site.link is not None:
                 jacobian = site.link.log_abs_det_jacobian(u[name], values[name])
@@ -322,7 +332,9 @@ class RecordedDensity:
         # Checks of arguments look at their values, and were passed by `read_layout`.
         settings = default_dtype(torch.float64), default_device(self.device), pyro.validation_enabled(False)
         with settings[0], settings[1], settings[2], _explained():
-            return recorded(forward, self.start, self._heat)
+            graph = recorded(forward, self.start, self._heat)
+        _refuse_unnamed(graph)
+        return graph
 
     def _replayed(self, key: Any, function: Graph, *arguments: Any, derives: bool = False) -> Any:
         """What a function of arguments and heat says, recorded once it was asked for often enough.
@@ -384,7 +396,8 @@ class RecordedDensity:
             elements = [self._element_first(self.start[site], site, group) for site in sites]
             return Block(name, group, sites, sum(value[0, 0].numel() for value in elements))
 
-        blocks = [block(site.name, "features", (site.name,)) for site in self.layout.edges]
+        blocks = [block(site.name, GLOBAL, (site.name,)) for site in self.layout.parameters]
+        blocks += [block(site.name, "features", (site.name,)) for site in self.layout.edges]
         for group in ("features", GLOBAL):
             blocks += [block(site.name, group, (site.name,)) for site in self.layout.latent(group)]
         # Last: where a start has factors of the data, noise that is still the prior's would overrule them.
@@ -441,6 +454,21 @@ class RecordedDensity:
         return changed
 
 
+def _refuse_unnamed(graph: Any) -> None:
+    """Complain of parameters that a program computes with and does not name, which would never be learned."""
+    for node in graph.graph.nodes:
+        held = getattr(graph, node.target, None) if node.op == "get_attr" else None
+        if not isinstance(held, Tensor) or not held.requires_grad:
+            continue
+        if any(user.target is not torch.ops.aten.detach.default for user in node.users):
+            raise ValueError(
+                f"program: computes with a parameter of shape {tuple(held.shape)} that it does not name, and "
+                "chains would hold it where it is; write pyro.param('name', value) for what the fit is to "
+                "learn (of a network: torch.func.functional_call(net, {n: pyro.param(n, p.detach()) for n, p "
+                "in net.named_parameters()}, x)), and value.detach() for what stays as it is"
+            )
+
+
 def _pulled(function: Graph, point: Any) -> tuple[Any, Graph]:
     """`vjp` of a function of one argument that returns nothing beside its value."""
     return cast("tuple[Any, Graph]", vjp(function, point))
@@ -476,7 +504,8 @@ def _base(fn: Any) -> Any:
 
 
 def _families(program: Any, view: Any, name: str) -> tuple[str, str]:
-    density = _base(poutine.trace(program).get_trace(view).nodes[name]["fn"])
+    with GivenParameters():
+        density = _base(poutine.trace(program).get_trace(view).nodes[name]["fn"])
     return density.slab.family, density.narrow_spike.family
 
 
