@@ -1,9 +1,11 @@
-"""Programs with priors over graphs that the package does not have built in, each of some fifteen lines.
+"""Programs with priors over graphs, as on the page "Priors over graphs", and the data that each of them reads.
 
 They differ in what the log odds of edges are made of; cells are normal, and factors independent.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pyro
@@ -12,89 +14,103 @@ import torch
 from torch import Tensor
 
 import pyro_sparse as ps
+from benchmarks._programs import Case
 
-__all__ = ["GRAPH_PRIORS", "known"]
+__all__ = ["GRAPH_PRIORS", "GRAPH_PROGRAMS"]
 
-SLAB, SPIKE = dist.Normal(0.0, 0.8), dist.Normal(0.0, 0.03)
-
-
-def _cells(d: ps.DataView, log_odds: Tensor) -> None:
-    """Weights with these log odds, factors, and normal cells."""
-    with d.features:
-        W = ps.edges("W", log_odds=log_odds, slab=SLAB, spike=SPIKE, to=d.factors)
-        sd = pyro.sample("sd", dist.LogNormal(-0.5, 0.5))
-    with d.rows:
-        z = ps.factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
-    with d.rows, d.features:
-        pyro.sample("x", dist.Normal(z @ W.mT, sd).mask(d.seen), obs=d.x)
+ROWS, FEATURES = 150, 16
+Rng = np.random.Generator
 
 
-def groups(d: ps.DataView) -> None:
+def groups(d: ps.DataView) -> Tensor:
     """Rates of groups of features, one for each factor, around a rate that they share (hierarchical)."""
     centre = pyro.sample("centre", dist.Normal(-0.5, 1.0))
     spread = pyro.sample("spread", dist.HalfNormal(1.0))
     away = dist.Normal(0.0, 1.0).expand([d.levels("group"), d.n_factors]).to_event(2)
-    rate = centre[..., None, None] + spread[..., None, None] * ps.sample("away", away, each="factor")
-    _cells(d, rate[..., d.group, :])
+    rate = centre + spread * ps.sample("away", away, each="factor")
+    return rate[..., d.group, :]
 
 
-def regression(d: ps.DataView) -> None:
-    """Log odds are a regression on covariates of the features, with coefficients of each factor."""
+def regression(d: ps.DataView) -> Tensor:
+    """A regression on covariates of the features, with coefficients of each factor."""
     centre = pyro.sample("centre", dist.Normal(-0.5, 1.0))
     slopes = dist.Normal(0.0, 1.0).expand([d.about.shape[-1], d.n_factors]).to_event(2)
-    slope = ps.sample("slope", slopes, each="factor")
-    _cells(d, centre[..., None, None] + d.about @ slope)
+    return centre + d.about @ ps.sample("slope", slopes, each="factor")
 
 
-def field(d: ps.DataView) -> None:
-    """Neighbouring features share edges: of each factor a Markov field (AR 1) along the features."""
+def field(d: ps.DataView) -> Tensor:
+    """Of each factor a Markov field along the features: neighbours share edges."""
     centre = pyro.sample("centre", dist.Normal(-0.5, 1.0))
     size = pyro.sample("size", dist.HalfNormal(1.5))
-    stay = pyro.sample("stay", dist.Beta(6.0, 2.0))[..., None, None]
-    steps = torch.arange(d.n_features)
-    lag = (steps[:, None] - steps).abs()
-    root = torch.linalg.cholesky(stay**lag)
+    reach = pyro.sample("reach", dist.LogNormal(1.0, 0.5))
+    distance = (d.place[:, None] - d.place).abs()
+    root = torch.linalg.cholesky(torch.exp(-distance / reach) + 1e-6 * torch.eye(d.n_features))
     free = dist.Normal(0.0, 1.0).expand([d.n_features, d.n_factors]).to_event(2)
-    drawn = ps.sample("drawn", free, each="factor")
-    _cells(d, centre[..., None, None] + size[..., None, None] * (root @ drawn))
+    return centre + size * (root @ ps.sample("free", free, each="factor"))
 
 
-def pathways(d: ps.DataView) -> None:
-    """Overlapping groups: a feature's log odds are the sum over the pathways that it belongs to."""
+def pathways(d: ps.DataView) -> Tensor:
+    """Overlapping groups: the sum over the pathways that a feature belongs to."""
     centre = pyro.sample("centre", dist.Normal(-1.5, 0.7))
     gains = dist.Laplace(0.0, 1.0).expand([d.member.shape[-1], d.n_factors]).to_event(2)
-    gain = ps.sample("gain", gains, each="factor")
-    _cells(d, centre[..., None, None] + d.member @ gain)
+    return centre + d.member @ ps.sample("gain", gains, each="factor")
 
 
-def shrinkage(d: ps.DataView) -> None:
+def shrinkage(d: ps.DataView) -> Tensor:
     """Cumulative shrinkage: the rate of factor k is a product of k sticks, and falls with k."""
-    stick = pyro.sample("stick", dist.Beta(3.0 * torch.ones(d.n_factors), 1.0).to_event(1))
-    rate = stick.cumprod(-1)
-    _cells(d, torch.logit(rate)[..., None, :])
+    stick = ps.sample("stick", dist.Beta(3.0 * torch.ones(d.n_factors), 1.0).to_event(1))
+    rate = ps.deterministic("rate", stick.cumprod(-1), each="factor")
+    return torch.logit(rate)[..., None, :]
 
 
-def learned(d: ps.DataView) -> None:
-    """Log odds are a line in a covariate whose numbers are parameters: point estimates of the fit."""
+def parameters(d: ps.DataView) -> Tensor:
+    """A line in a covariate, whose numbers are parameters: estimated, and held by the chains."""
     centre = pyro.param("centre", torch.tensor(-0.5))
     slope = pyro.param("slope", torch.tensor(1.0))
-    _cells(d, (centre + slope * d.score)[..., None])
+    return (centre + slope * d.score)[..., None]
 
 
-ROWS, FEATURES = 150, 16
+def program_with(log_odds: Callable[[ps.DataView], Tensor]) -> Callable[[ps.DataView], None]:
+    """Sparse factor analysis with these log odds."""
+
+    def program(d: ps.DataView) -> None:
+        odds = log_odds(d)
+        with d.features:
+            slab, spike = dist.Normal(0.0, 0.8), dist.Normal(0.0, 0.03)
+            W = ps.edges("W", log_odds=odds, slab=slab, spike=spike, to=d.factors)
+            sd = pyro.sample("sd", dist.LogNormal(-0.5, 0.5))
+        with d.rows:
+            z = ps.factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+        with d.rows, d.features:
+            pyro.sample("x", dist.Normal(z @ W.mT, sd).mask(d.seen), obs=d.x)
+
+    return program
 
 
-def known(name: str, rng: np.random.Generator) -> dict[str, object]:
-    """What is known of the features of a program."""
+def _members() -> np.ndarray:
+    """Four pathways of six features, each of which overlaps with the next by two."""
     member = np.zeros((FEATURES, 4))
     for p in range(4):
         member[4 * p : 4 * p + 6, p] = 1.0
-    return {
-        "groups": {"group": np.repeat(list("abcd"), FEATURES // 4)},
-        "regression": {"about": rng.normal(size=(FEATURES, 2))},
-        "pathways": {"member": member},
-        "learned": {"score": np.linspace(-1.5, 1.5, FEATURES)},
-    }.get(name, {})
+    return member
 
 
-GRAPH_PRIORS = {f.__name__: f for f in (groups, regression, field, pathways, shrinkage, learned)}
+KNOWN: dict[str, Callable[[Rng], dict[str, np.ndarray]]] = {
+    "groups": lambda rng: {"group": np.repeat(list("abcd"), FEATURES // 4)},
+    "regression": lambda rng: {"about": rng.normal(size=(FEATURES, 2))},
+    "field": lambda rng: {"place": np.arange(float(FEATURES))},
+    "pathways": lambda rng: {"member": _members()},
+    "shrinkage": lambda rng: {},
+    "parameters": lambda rng: {"score": np.linspace(-1.5, 1.5, FEATURES)},
+}
+GRAPH_PRIORS = {f.__name__: f for f in (groups, regression, field, pathways, shrinkage, parameters)}
+
+
+def _case(name: str) -> Case:
+    def data(rng: Rng) -> ps.Data:
+        return ps.Data(rng.normal(size=(ROWS, FEATURES)), features=KNOWN[name](rng))
+
+    return Case(program_with(GRAPH_PRIORS[name]), data, 3 if name == "shrinkage" else 2)
+
+
+GRAPH_PROGRAMS = {name: _case(name) for name in GRAPH_PRIORS}

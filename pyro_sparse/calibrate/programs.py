@@ -42,6 +42,7 @@ Array = NDArray[np.float64]
 _CHAINS = 2  # of each table
 # With 700 sweeps rates had some 60 effective draws, and 90 % intervals of so few cover .87 at best.
 _SWEEPS, _WARM_UP = 2000, 500
+_AWAY = 0.5  # standard deviation of parameters' starts around their true values, on the scale of real numbers
 
 
 class SimulatedTable(NamedTuple):
@@ -55,7 +56,7 @@ class SimulatedTable(NamedTuple):
     weight : ndarray (feature, factor)
         Of gates 0 and 1.
     sites : dict of ndarray
-        All other latent sites, on their own support.
+        All other latent sites, on their own support, and what the program names by `deterministic`.
     other_edges : dict of ndarray of bool (feature, factor)
         Of the other sites of edges.
     """
@@ -185,6 +186,7 @@ def _simulated(model: Program, data: Data, layout: Layout) -> SimulatedTable:
         for s in layout.sites.values()
         if not s.observed and s.kind != PARAMETER
     }
+    values |= {name: trace.nodes[name]["value"].numpy() for name in layout.derived}
     edges = {s.name: _drawn_edges(trace.nodes[s.name]) for s in layout.edges}
     edge, weight = edges.pop(first.name), values.pop(first.name)
     return SimulatedTable(cells["value"].numpy(), edge, weight, values, edges)
@@ -262,7 +264,10 @@ def program_experiment(
 def _starts(
     density: RecordedDensity, x: Array, seen: NDArray[np.bool_], of_chain: NDArray[np.intp], seed: int
 ) -> dict[str, Any]:
-    """A table's first chain on its components, the others there in axes turned at random, or as drawn."""
+    """A table's first chain on its components, the others there in axes turned at random, or as drawn.
+
+    The true values of parameters are those that the program names; chains begin near them.
+    """
     start = {name: value.clone() for name, value in density.start.items()}
     for c in range(len(of_chain)):
         first = c == 0 or of_chain[c] != of_chain[c - 1]
@@ -273,6 +278,8 @@ def _starts(
         made = starts_of(density.layout, drawn, x[c], seen, seed + c)
         for name in start:
             start[name][c] = made[name][0 if first else 2]
+    for site in density.layout.parameters:  # which would begin at the truth
+        start[site.name] += _AWAY * torch.randn_like(start[site.name])
     return start
 
 

@@ -6,7 +6,7 @@ Read off one run with draws from the prior. What could not be sampled later is r
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -72,10 +72,13 @@ class Layout:
     sites : dict of str to Site
         In the order of the program.
     n_factors : int
+    derived : dict of str to Site
+        What the program names without a density, outside of the plate of rows.
     """
 
     sites: dict[str, Site]
     n_factors: int
+    derived: dict[str, Site] = field(default_factory=dict)
 
     def latent(self, group: str | None = None) -> list[Site]:
         """Continuous latent sites without edges, of one group or of all."""
@@ -130,6 +133,7 @@ def read_layout(program: Callable[[DataView], Any], view: DataView) -> tuple[Lay
     trace = _traced(program, view)
     sites: dict[str, Site] = {}
     values: dict[str, Tensor] = {}
+    derived: dict[str, Site] = {}
     for name, node in trace.nodes.items():
         if node["type"] == "param":
             link = link_of_parameter(node)
@@ -138,15 +142,17 @@ def read_layout(program: Callable[[DataView], Any], view: DataView) -> tuple[Lay
             continue
         if node["type"] != "sample" or type(node["fn"]).__name__ == "_Subsample":
             continue
-        if node["infer"].get("_deterministic"):  # a name for what is computed, and no density
-            continue
         site = _site(name, node)
+        if node["infer"].get("_deterministic"):  # a name for what is computed, and no density
+            if site.group != "rows":
+                derived[name] = site
+            continue
         sites[name] = site
         if not site.observed:
             _check_latent(site, node)
             value = node["value"].detach()
             values[name] = value if site.link is None else site.link.inv(value)
-    layout = Layout(sites, view.n_factors)
+    layout = Layout(sites, view.n_factors, derived)
     _check_whole(layout)
     for name, value in values.items():
         if not torch.isfinite(value).all():
@@ -164,7 +170,9 @@ def _traced(program: Callable[[DataView], Any], view: DataView) -> Any:
         with GivenParameters():
             return poutine.trace(program).get_trace(view)
     except (ValueError, TypeError, AttributeError) as error:
-        raise type(error)(f"program: fails on these data: {_short(error)}") from error
+        of_number = "'float' object has no attribute 'dim'" in str(error)  # what Pyro's Delta says of one
+        hint = "; a point mass takes a tensor, dist.Delta(torch.tensor(0.))" if of_number else ""
+        raise type(error)(f"program: fails on these data: {_short(error)}{hint}") from error
     except Exception as error:
         if "Multiple sample sites named" in str(error):
             name = str(error).split("'")[1]

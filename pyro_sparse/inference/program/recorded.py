@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pyro
 import torch
@@ -40,7 +40,14 @@ __all__ = ["Block", "EdgeTerms", "Position", "RecordedDensity"]
 _MOVE = 0.1  # of an element, on the scale of real numbers, to see which terms change
 _CHANGED = 1e-9  # relative change of a term that is not rounding, in double precision
 _RECORD_AFTER = 100  # evaluations of a derivative
+_FIELD = (
+    "; to let features share edges, give log_odds a field: a site outside of d.features (.to_event) with a "
+    "number for each of them"
+)
 _UNITS = 1.0  # heat of the spikes that are as the program says
+
+
+_Outputs: TypeAlias = "tuple[Position, dict[str, dict[str, Tensor]], Position]"
 
 
 @dataclass(frozen=True)
@@ -182,6 +189,11 @@ class RecordedDensity:
         """Log density of all sites together, (chain,)."""
         return sum_of(self.logs(u), self.layout.sites)
 
+    def derived(self, u: Position) -> dict[str, Tensor]:
+        """What the program names without a density, `deterministic`, (chain, ...)."""
+        with torch.no_grad(), default_dtype(torch.float64):
+            return self._quick_forward(u, self._heat)[2]
+
     def edges(self, u: Position) -> dict[str, EdgeTerms]:
         """What each site of edges is drawn from."""
 
@@ -294,16 +306,12 @@ class RecordedDensity:
         tensors = self._tensors if table is None else {**self._tensors, "x": self._tensors["x"][table]}
         return self.data.view(self.program.n_factors, tensors)
 
-    def _one(
-        self, u: Position, tensors: Mapping[str, Tensor], heat: Tensor
-    ) -> tuple[Position, dict[str, dict[str, Tensor]]]:
-        """Log densities and edge terms of one chain."""
+    def _one(self, u: Position, tensors: Mapping[str, Tensor], heat: Tensor) -> _Outputs:
+        """Log densities, edge terms and derived values of one chain."""
         with widened_spikes(heat):
             return self._densities(u, tensors)
 
-    def _densities(
-        self, u: Position, tensors: Mapping[str, Tensor]
-    ) -> tuple[Position, dict[str, dict[str, Tensor]]]:
+    def _densities(self, u: Position, tensors: Mapping[str, Tensor]) -> _Outputs:
         sites = self.layout.sites
         values = {n: v if (link := sites[n].link) is None else link(v) for n, v in u.items()}
         view = self.data.view(self.program.n_factors, tensors)
@@ -323,7 +331,7 @@ class RecordedDensity:
             logs[name] = log_prob
             if site.kind in ("edges", "gates"):
                 terms[name] = _edge_terms(trace.nodes[name]["fn"], values[name])
-        return logs, terms
+        return logs, terms, {name: trace.nodes[name]["value"] for name in self.layout.derived}
 
     def _recorded_program(self) -> Graph:
         def forward(u: Position, heat: Tensor) -> Any:
@@ -366,7 +374,7 @@ class RecordedDensity:
         def total(q: Tensor, u: Position, heat: Tensor) -> Tensor:
             logs = self._parts(blanket)[0](self.unpack(block, q, u), heat)
             terms = [self._by_element(logs[name], name, block.group) for name in blanket]
-            return sum(terms[1:], terms[0])
+            return sum(terms, 0 * q.sum(-1))  # of weights that nothing reads there are no terms
 
         return total
 
@@ -446,10 +454,11 @@ class RecordedDensity:
                         if inside
                         else f"a term outside of d.{block.group}"
                     )
+                    of_edges = self.layout.edge_names & {name, term}
                     raise ValueError(
                         f"program: one element of {name!r} moves {terms}, at site {term!r}; given the rest, "
                         f"{block.group} must be independent of one another (a sum or a norm over "
-                        f"d.{block.group} is what usually does this)"
+                        f"d.{block.group} is what usually does this)" + (_FIELD if of_edges else "")
                     )
         return changed
 

@@ -132,9 +132,9 @@ def _shares(weight: Array) -> Array:
 
 def _dims(fit: ProgramFit, name: str, value: Array) -> tuple[str, ...]:
     """Names of the dimensions of a site's draws (chain, draw, ...)."""
-    site, k = fit.layout.sites[name], fit.model.n_factors
+    site, k = {**fit.layout.sites, **fit.layout.derived}[name], fit.model.n_factors
     names = [f"{name}_dim_{i}" for i in range(value.ndim - 2)]
-    if site.group == "features":
+    if site.group == "features" and value.shape[2:3] == (len(fit.feature_names),):
         names[0] = "feature"
     if site.kind == "correlation":
         return ("chain", "draw", "factor", "other_factor")

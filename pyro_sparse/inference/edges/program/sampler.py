@@ -361,8 +361,10 @@ class _Collector:
             "": edge.astype(np.int8),
             self.site: _reordered(weight, order, sign),
         }
-        for name, site in self.density.layout.sites.items():
-            if site.observed or site.group == "rows" or name == self.site:
+        layout = self.density.layout
+        values = {**values, **(self.density.derived(self.chains.position) if layout.derived else {})}
+        for name, site in {**layout.sites, **layout.derived}.items():
+            if name not in values or site.group == "rows" or name == self.site:
                 continue
             value = values[name].cpu().numpy()
             if site.kind == "correlation":
