@@ -1,4 +1,4 @@
-"""Programs with priors over graphs, as on the page "Priors over graphs", and the data that each of them reads.
+"""Programs with priors over graphs, as on the page of this name, and the data that each of them reads.
 
 They differ in what the log odds of edges are made of; cells are normal, and factors independent.
 """

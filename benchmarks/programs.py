@@ -7,12 +7,12 @@ special chains, two seeds of either. `mean`, `max` of the differences between th
 CPU seconds to the same variance, engine by special chains.
 250 x 12, two factors, with an anchor each or without; `record_cpu_s` is what recording takes.
 
-`calibrated`: programs that the package does not have, and two that it has (`_programs.py`), and six priors over
-graphs (`_graph_programs.py`). Truths are drawn from each, fifty tables a seed or `--tables`, all in one pass; chains begin at the tables' components or at draws from
-the prior. ECE of the edge probabilities beside that of perfect ones (`ece_null`), false discoveries where
-10 % was asked for, power, share of 90 % intervals that cover (`cover`: over all sites outside of the rows,
-weights too), and share of tables whose factors are all there with a congruence of .9, or whose chains say
-that they disagree.
+`calibrated`: programs that the package does not have, and two that it has (`_programs.py`), and six priors
+over graphs (`_graph_programs.py`). Truths are drawn from each, fifty tables a seed (or `--tables`), all in
+one pass; chains begin at the tables' components or at draws from the prior. ECE of the edge probabilities
+beside that of perfect ones (`ece_null`), false discoveries where 10 % was asked for, power, share of 90 %
+intervals that cover (`cover`: over all sites outside of the rows, weights too), and share of tables whose
+factors are all there with a congruence of .9, or whose chains say that they disagree.
 
 `seeds`: two seeds of `edge_posterior` on 200 x 12 tables of two factors without an anchor: the largest
 difference over all edges that both call decided, and over all.

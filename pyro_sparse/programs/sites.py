@@ -255,8 +255,8 @@ def _check_last_axis(argument: str, value: Tensor, to: FactorAxis) -> None:
     """Complain of numbers of features where those of factors are wanted."""
     if value.dim() and value.shape[-1] not in (1, to.size):
         raise ValueError(
-            f"{argument}: has shape {tuple(value.shape)}, wanted (feature, factor) with {to.size} or 1 at the "
-            "end; of one number for each feature write value[..., None]"
+            f"{argument}: has shape {tuple(value.shape)}, wanted (feature, factor) with {to.size} or 1 at "
+            "the end; of one number for each feature write value[..., None]"
         )
 
 

@@ -4,7 +4,7 @@ By Fisher's identity the gradient of the likelihood is the mean of that of the j
 posterior, of which every sweep is a draw:
 
 .. math:: \theta_{t+1} = \theta_t + \gamma_t\,\bar P^{-1}\,
-          \nabla_\theta \log p(x, \text{sweep}_t; \theta_t), \qquad \gamma_t = (1 + t)^{-0.7},
+          \nabla_\theta \log p(x, \text{sweep}_t; \theta_t), \qquad \gamma_t = t^{-0.6},
 
 with :math:`\bar P` the mean negative Hessian of the joint so far, or, of many numbers, the root of the mean
 squared gradient. Chains of one table share their parameters: together they are draws of one model.
@@ -27,7 +27,7 @@ from .recorded import Block, Position, RecordedDensity
 
 __all__ = ["ParameterSampler"]
 
-_DECAY = 0.7  # of the gain
+_DECAY = 0.6  # of the gain
 _MOST_NEWTON = 40  # numbers up to which their Hessian is taken
 _LONGEST = 1.0  # of a step, on the scale of real numbers
 _RATE = 0.2  # length of full steps of many numbers, each
