@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from pyro.infer.autoguide import AutoNormal
 from scipy import optimize, special, stats
 
 import pyro_sparse as ps
+from pyro_sparse.inference.program import job
 from pyro_sparse.inference.program.recorded import RecordedDensity
 from pyro_sparse.inference.program.sweeps import ProgramChains
 from tests.inference.program._long_runs import check
@@ -228,6 +231,31 @@ def test_a_fit_learns_parameters_and_its_chains_say_what_they_hold(page, tmp_pat
     assert again.values()["slope"].item() == learned
     ps.report(fit, tmp_path / "page.html", idata=idata)
     assert "slope" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_fit_that_was_cut_off_goes_on_with_its_parameters(page, tmp_path, monkeypatch):
+    advance, made = job.ProgramGroup._advance, []
+    model, settings = (
+        ps.Program(page["program_with"](page["parameters"]), FACTORS),
+        {"sweeps": 40, "restarts": 2},
+    )
+    whole = ps.fit(model, data(), progress=False, **settings)
+
+    def interrupted(group):
+        advance(group)
+        made.append(group.step)
+        if len(made) == 28:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(job.ProgramGroup, "_advance", interrupted)
+    settings |= {"checkpoint": tmp_path / "run.pt", "checkpoint_every": 5, "progress": False}
+    with pytest.raises(KeyboardInterrupt):
+        ps.fit(model, data(), **settings)
+    monkeypatch.setattr(job.ProgramGroup, "_advance", advance)
+    resumed = ps.fit(model, data(), **settings)
+    assert torch.equal(resumed.position["slope"], whole.position["slope"])
+    np.testing.assert_array_equal(resumed.weights, whole.weights)
 
 
 def test_a_network_with_names_is_learned_and_one_without_is_refused(page):

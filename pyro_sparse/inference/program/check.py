@@ -121,7 +121,7 @@ def _sites(density: RecordedDensity, state: ProgramChains) -> pd.DataFrame:
         if block is None:
             drawn, moves, numbers = "observed", "", 0
         else:
-            drawn = _how(state.samplers[block.name].method, block.size)
+            drawn = _how(state.samplers[block.name].method, block.size, site.kind)
             moves = ", ".join(sorted(density.blanket(block) - {name}))
             numbers = block.size
         rows[name] = {
@@ -134,7 +134,9 @@ def _sites(density: RecordedDensity, state: ProgramChains) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def _how(method: str, size: int) -> str:
+def _how(method: str, size: int, kind: str) -> str:
+    if kind == "edges" and method == "exact":
+        return "spike-and-slab sweep, exact: the likelihood is quadratic in the weights"
     if method.startswith("surrogate"):
         return "spike-and-slab sweep under a quadratic of the likelihood, accepted or not (Metropolis)"
     if method == "hmc":

@@ -31,6 +31,7 @@ _DECAY = 0.6  # of the gain
 _MOST_NEWTON = 40  # numbers up to which their Hessian is taken
 _LONGEST = 1.0  # of a step, on the scale of real numbers
 _RATE = 0.2  # length of full steps of many numbers, each
+_SAME = 1e-12  # relative difference of chains' values that is rounding
 _AVERAGE = 0.05  # least weight of the newest sweep in the mean Hessian
 
 
@@ -72,7 +73,9 @@ class ParameterSampler:
         """End of the warm-up: nothing to tune."""
 
     def _stepped(self, u: Position, gain: float) -> Position:
-        q = self._shared(self.density.pack(self.block, u))
+        q = self.density.pack(self.block, u)
+        shared = self._shared(q)
+        q = torch.where((shared - q).abs() > _SAME * (1 + q.abs()), shared, q)  # held to the bit
         u = self.density.unpack(self.block, q, u)
         # Spikes that are still wide are those of another model.
         counts = (~self.density.is_heated).double()
