@@ -90,12 +90,14 @@ class ParameterSampler:
         newest = max(_AVERAGE, 1 / self.seen)
         if self.learns_scale:
             gradient, precision = self.density.curvature(self.block, q, u)
-            gradient, precision = self._shared(weight * gradient), self._shared(weight[..., None] * precision)
+            gradient = self._shared((weight * gradient).nan_to_num(0.0, 0.0, 0.0))
+            precision = self._shared((weight[..., None] * precision).nan_to_num(0.0, 0.0, 0.0))
             old = precision if self.scale is None else self.scale
             self.scale = old + newest * (precision - old)
             step = torch.cholesky_solve(gradient[..., None], cholesky(self.scale))[..., 0]
-            return step.nan_to_num(0.0).clamp(-_LONGEST, _LONGEST)
-        gradient = self._shared(weight * self.density.slope(self.block, q, u)[1]).nan_to_num(0.0)
+            return step.clamp(-_LONGEST, _LONGEST)
+        slope = self.density.slope(self.block, q, u)[1]
+        gradient = self._shared((weight * slope).nan_to_num(0.0, 0.0, 0.0))
         self.scale = gradient**2 if self.scale is None else self.scale + gradient**2
         return _RATE * gradient / (self.scale / self.seen).sqrt().clamp(min=1e-12)
 

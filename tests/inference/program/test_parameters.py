@@ -94,6 +94,19 @@ def test_chains_with_wide_spikes_do_not_count():
     assert torch.equal(sampler.ascend(density.start)["level"], density.start["level"])
 
 
+def test_a_chain_without_a_density_does_not_spoil_the_others():
+    density, wanted = density_of(FEATURES)
+    sampler, u = sampler_of(density, (0, 0, 0, 0)), density.start
+    curvature = density.curvature
+    density.curvature = lambda *arguments: tuple(
+        torch.where(torch.arange(4).reshape(4, *[1] * (value.dim() - 1)) == 3, torch.nan, value)
+        for value in curvature(*arguments)
+    )
+    for _ in range(30):
+        u = sampler.draw(u, adapts=True)
+    np.testing.assert_allclose(u["level"].numpy(), np.tile(wanted, (4, 1)), atol=1e-3)
+
+
 def test_a_sampler_goes_on_from_its_state():
     density, _ = density_of(MANY)
     one, two = sampler_of(density), sampler_of(density)
