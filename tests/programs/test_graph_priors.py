@@ -324,6 +324,20 @@ def test_edges_that_depend_on_one_another_are_refused_with_a_way_to_write_it(pag
         ps.check(ps.Program(page["program_with"](log_odds), FACTORS), data())
 
 
+def test_weights_that_are_scaled_by_all_features_are_not_told_of_fields():
+    def program(d):
+        with d.features:
+            W = ps.edges(
+                "W", log_odds=0.0, slab=dist.Normal(0.0, 1.0), spike=dist.Normal(0.0, 0.1), to=d.factors
+            )
+        with d.rows, d.features:
+            pyro.sample("x", dist.Normal(d.known @ (W / W.norm(dim=-2)).mT, 1.0), obs=d.x)
+
+    with pytest.raises(ValueError, match="'W' moves the terms of other features") as error:
+        ps.check(ps.Program(program, FACTORS), data())
+    assert "a field" not in str(error.value)
+
+
 @pytest.mark.parametrize("n_factors", [1, 2])
 def test_numbers_of_features_where_those_of_factors_are_wanted_are_refused(page, n_factors):
     with pytest.raises(

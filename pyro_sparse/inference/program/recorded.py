@@ -454,7 +454,8 @@ class RecordedDensity:
                         if inside
                         else f"a term outside of d.{block.group}"
                     )
-                    of_edges = self.layout.edge_names & {name, term}
+                    of_cells = "rows" in self.layout.sites[term].plates
+                    of_edges = not of_cells and self.layout.edge_names & {name, term}
                     raise ValueError(
                         f"program: one element of {name!r} moves {terms}, at site {term!r}; given the rest, "
                         f"{block.group} must be independent of one another (a sum or a norm over "
