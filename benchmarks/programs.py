@@ -7,12 +7,12 @@ special chains, two seeds of either. `mean`, `max` of the differences between th
 CPU seconds to the same variance, engine by special chains.
 250 x 12, two factors, with an anchor each or without; `record_cpu_s` is what recording takes.
 
-`calibrated`: programs that the package does not have, and two that it has (`_programs.py`). Truths are
-drawn from each, fifty tables a seed, all in one pass; chains begin at the tables' components or at draws from
-the prior. ECE of the edge probabilities beside that of perfect ones (`ece_null`), false discoveries where
-10 % was asked for, power, share of 90 % intervals that cover (`cover`: over all sites outside of the rows,
-weights too), and share of tables whose factors are all there with a congruence of .9, or whose chains say
-that they disagree.
+`calibrated`: programs that the package does not have, and two that it has (`_programs.py`), and six priors
+over graphs (`_graph_programs.py`). Truths are drawn from each, fifty tables a seed (or `--tables`), all in
+one pass; chains begin at the tables' components or at draws from the prior. ECE of the edge probabilities
+beside that of perfect ones (`ece_null`), false discoveries where 10 % was asked for, power, share of 90 %
+intervals that cover (`cover`: over all sites outside of the rows, weights too), and share of tables whose
+factors are all there with a congruence of .9, or whose chains say that they disagree.
 
 `seeds`: two seeds of `edge_posterior` on 200 x 12 tables of two factors without an anchor: the largest
 difference over all edges that both call decided, and over all.
@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 import pyro_sparse as ps
 from benchmarks._common import Row, report_seeds
+from benchmarks._graph_programs import GRAPH_PROGRAMS
 from benchmarks._programs import PROGRAMS
 from pyro_sparse.calibrate.programs import program_experiment
 from pyro_sparse.calibrate.scores import ece, ece_when_calibrated
@@ -49,6 +50,7 @@ from pyro_sparse.inference.training.restarts import pick
 
 Array = NDArray[np.float64]
 
+CASES = PROGRAMS | GRAPH_PROGRAMS
 SEEDS, QUICK_SEEDS = 2, 1
 TABLES = 50  # of a program and a seed
 SAME = ("normal", "bernoulli", "poisson")
@@ -63,20 +65,22 @@ WHAT = ("same", "calibrated", "seeds", "growth", "large")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", choices=WHAT, help="only these")
-    parser.add_argument("--programs", nargs="+", choices=list(PROGRAMS), help="only these")
+    parser.add_argument("--programs", nargs="+", choices=list(CASES), help="only these")
     parser.add_argument("--device", default="cpu", help="where the chains of `calibrated` are sampled")
+    parser.add_argument("--tables", type=int, default=TABLES, help="of a program and a seed of `calibrated`")
     parser.add_argument("--first-seed", type=int, default=0, help="begin at this seed (1000 and up: tuning)")
 
 
 def tasks(options: argparse.Namespace) -> list[Row]:
     only = options.only or list(WHAT)
     rows: list[Row] = []
-    device = {} if options.device == "cpu" else {"device": options.device}
+    device: Row = {} if options.device == "cpu" else {"device": options.device}
+    tables: Row = {} if options.tables == TABLES else {"tables": options.tables}
     for seed in (options.first_seed + s for s in report_seeds(options.seeds)):
         if "calibrated" in only:
-            names = options.programs or (["linear", "mechanism"] if options.quick else list(PROGRAMS))
+            names = options.programs or (["linear", "mechanism"] if options.quick else list(CASES))
             rows += [
-                {"what": "calibrated", "name": n, "seed": seed, "quick": options.quick} | device
+                {"what": "calibrated", "name": n, "seed": seed, "quick": options.quick} | device | tables
                 for n in names
             ]
         if "same" in only:
@@ -99,21 +103,21 @@ def tasks(options: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def run(what: str, name: str, seed: int, quick: bool, **device: str) -> Row:
+def run(what: str, name: str, seed: int, quick: bool, **settings: Any) -> Row:
     torch.set_num_threads(1)
     kinds = {"calibrated": calibrated, "same": same, "seeds": two_seeds, "growth": growth, "large": large}
-    return kinds[what](name, seed, quick, **device)
+    return kinds[what](name, seed, quick, **settings)
 
 
 # ---- truths of programs ------------------------------------------------------------------------------------
-def calibrated(name: str, seed: int, quick: bool, device: str = "cpu") -> Row:
-    case = PROGRAMS[name]
+def calibrated(name: str, seed: int, quick: bool, device: str = "cpu", tables: int = TABLES) -> Row:
+    case = CASES[name]
     data = case.data(np.random.default_rng(seed))
     length = {"sweeps": 60, "warm_up": 30} if quick else {}
     experiment = program_experiment(
         ps.Program(case.program, case.n_factors),
         data,
-        2 if quick else TABLES,
+        2 if quick else tables,
         seed=seed,
         device=device,
         **length,

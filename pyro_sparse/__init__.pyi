@@ -36,7 +36,7 @@ from .posterior.factor_scores import factor_scores
 from .posterior.salience import salient_edges
 from .posterior.tables import edge_prob, summary
 from .posterior.variance import variance_explained
-from .programs import Data, DataView, Program, correlation, edges, factors, gates, sample
+from .programs import Data, DataView, Program, correlation, deterministic, edges, factors, gates, sample
 
 __all__ = [
     "Data",
@@ -52,6 +52,7 @@ __all__ = [
     "correlation",
     "covariate_effects",
     "datasets",
+    "deterministic",
     "distributions",
     "edge_posterior",
     "edge_prob",

@@ -99,7 +99,7 @@ def as_component(name: str, distribution: dist.TorchDistribution) -> Component:
     name : str
         "slab" or "spike", for the message.
     distribution : Distribution
-        Normal, Laplace or StudentT around 0, or Delta(0) for a spike.
+        Normal, Laplace or StudentT around 0, or Delta(torch.tensor(0.)) for a spike.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def as_component(name: str, distribution: dist.TorchDistribution) -> Component:
     kinds = {Normal: "normal", Laplace: "laplace", StudentT: "student", dist.Delta: "point"}
     kind = next((word for family, word in kinds.items() if isinstance(distribution, family)), None)
     if kind is None or (kind == "point" and name == "slab"):
-        point = " or Delta(0.)" if name == "spike" else ""
+        point = " or Delta(torch.tensor(0.))" if name == "spike" else ""
         raise TypeError(
             f"{name}: got {type(distribution).__name__}, wanted Normal, Laplace or StudentT around 0{point}, "
             "such as dist.Normal(0., 1.)"

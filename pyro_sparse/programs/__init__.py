@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from .data import Data, DataView
 from .program import Program
-from .sites import correlation, edges, factors, gates, sample
+from .sites import correlation, deterministic, edges, factors, gates, sample
 
-__all__ = ["Data", "DataView", "Program", "correlation", "edges", "factors", "gates", "sample"]
+__all__ = [
+    "Data",
+    "DataView",
+    "Program",
+    "correlation",
+    "deterministic",
+    "edges",
+    "factors",
+    "gates",
+    "sample",
+]

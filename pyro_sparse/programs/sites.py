@@ -7,7 +7,7 @@ factor) and (feature, factor), also under a plate of particles to the left of a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyro
 import pyro.distributions as dist
@@ -20,7 +20,7 @@ from ..distributions.unsqueezed import Unsqueezed
 if TYPE_CHECKING:
     from .data import FactorAxis
 
-__all__ = ["DECLARED", "correlation", "edges", "factors", "gates", "sample"]
+__all__ = ["DECLARED", "correlation", "deterministic", "edges", "factors", "gates", "sample"]
 
 DECLARED = "pyro_sparse"  # key of a site's `infer` dictionary under which its declaration stands
 PLATES = 2  # of a program: rows at -2, features at -1
@@ -51,7 +51,7 @@ def edges(
         `d.factors`.
     slab, spike : Distribution
         `Normal`, `Laplace` or `StudentT` around 0, their scales broadcast to (feature, factor); a spike may
-        be `Delta(0.)`, too. The spike is narrower than the slab.
+        be a point, `Delta(torch.tensor(0.))`, too. The spike is narrower than the slab.
     permitted, required : Tensor of bool, optional
         Edges that may be there (others have weight 0), and edges that are there, broadcast to (feature,
         factor).
@@ -66,7 +66,10 @@ def edges(
     George and McCulloch (1993), Variable selection via Gibbs sampling, JASA 88, equation (4).
     """
     slab_of, spike_of = _component("slab", slab), _component("spike", spike)
-    log_odds = _with_plates(torch.as_tensor(log_odds, dtype=slab_of.scale.dtype), 1)
+    log_odds = torch.as_tensor(log_odds, dtype=slab_of.scale.dtype)
+    for argument, value in (("log_odds", log_odds), ("slab", slab_of.scale), ("spike", spike_of.scale)):
+        _check_last_axis(argument, value, to)
+    log_odds = _with_plates(log_odds, 1)
     shape = torch.broadcast_shapes(log_odds.shape, slab_of.scale.shape, spike_of.scale.shape, (to.size,))
     density = EdgeWeights(log_odds.expand(shape), slab_of, spike_of, permitted, required)
     weight = pyro.sample(name, density, infer={DECLARED: {"kind": "edges", "to": to.name}})
@@ -96,6 +99,7 @@ def gates(name: str, *, log_odds: Tensor | float, to: FactorAxis, permitted: Ten
     Tensor (feature, factor) of 0 and 1
     """
     log_odds = torch.as_tensor(log_odds, dtype=torch.get_default_dtype())
+    _check_last_axis("log_odds", log_odds, to)
     log_odds = log_odds.expand(torch.broadcast_shapes(log_odds.shape, (to.size,)))
     log_odds = _with_plates(log_odds, 1)
     if permitted is not None:
@@ -197,6 +201,37 @@ def sample(
     Tensor
         Of a site without a plate its event, as is.
     """
+    infer = _declared_axis(axes, each)
+    drawn = pyro.sample(name, distribution, infer=infer)
+    return _without_unit_plates(drawn, len(distribution.event_shape))
+
+
+def deterministic(name: str, value: Tensor, *, axes: str | None = None, each: str | None = None) -> Tensor:
+    """`pyro.deterministic`, of which the last axis of the value may be declared as the factors'.
+
+    What is computed of sites, to be kept among the draws: the rate of each factor that is a product of
+    sticks, say. The sticks themselves belong to places and not to factors; do not declare them.
+
+    Parameters
+    ----------
+    name : str
+    value : Tensor
+    axes, each : {"factor"}, optional
+        As of `sample`.
+
+    Returns
+    -------
+    Tensor
+        The value.
+    """
+    density = dist.Delta(value, event_dim=value.dim()).mask(False)
+    infer = {"_deterministic": True, **_declared_axis(axes, each)}
+    drawn: Tensor = pyro.sample(name, density, obs=value, infer=infer)
+    return drawn
+
+
+def _declared_axis(axes: str | None, each: str | None) -> dict[str, Any]:
+    """What a site notes of its last axis."""
     for argument, value in (("axes", axes), ("each", each)):
         if value not in (None, "factor"):
             raise ValueError(f"{argument}: want 'factor' (of the last axis) or None, got {value!r}")
@@ -205,9 +240,7 @@ def sample(
             "each: a site rotates with the factors or has one number for each; give axes or each"
         )
     kind = "axis" if axes else "each" if each else None
-    infer = {} if kind is None else {DECLARED: {"kind": kind, "axis": axes or each}}
-    drawn = pyro.sample(name, distribution, infer=infer)
-    return _without_unit_plates(drawn, len(distribution.event_shape))
+    return {} if kind is None else {DECLARED: {"kind": kind, "axis": axes or each}}
 
 
 def _without_unit_plates(drawn: Tensor, n_events: int) -> Tensor:
@@ -216,6 +249,15 @@ def _without_unit_plates(drawn: Tensor, n_events: int) -> Tensor:
     if n_events and len(plates) > PLATES and plates[-PLATES:] == (1,) * PLATES:
         return drawn.reshape(*plates[:-PLATES], *drawn.shape[drawn.dim() - n_events :])
     return drawn
+
+
+def _check_last_axis(argument: str, value: Tensor, to: FactorAxis) -> None:
+    """Complain of numbers of features where those of factors are wanted."""
+    if value.dim() and value.shape[-1] not in (1, to.size):
+        raise ValueError(
+            f"{argument}: has shape {tuple(value.shape)}, wanted (feature, factor) with {to.size} or 1 at "
+            "the end; of one number for each feature write value[..., None]"
+        )
 
 
 def _component(name: str, distribution: dist.TorchDistribution) -> Component:

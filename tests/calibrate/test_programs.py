@@ -50,6 +50,51 @@ def test_a_factor_statement_cannot_be_simulated():
         simulate_tables(ps.Program(scored, FACTORS), table(), 1)
 
 
+def with_two_sites(d):
+    """Weights, what the second half of rows has more, and a parameter."""
+    rate = pyro.param("rate", torch.tensor(0.7))
+    k = torch.ones(d.n_factors)
+    with d.features:
+        slab, spike = dist.Normal(0.0, 1.0), dist.Normal(0.0, 0.05)
+        W = ps.edges("W", log_odds=-rate, slab=slab, spike=spike, to=d.factors)
+        V = ps.edges("V", log_odds=0.0, slab=slab, spike=dist.Delta(torch.tensor(0.0)), to=d.factors)
+    size = ps.deterministic("size", W.square().sum(-2), each="factor")
+    with d.rows:
+        z = ps.factors("z", dist.Normal(0 * k, 1.0))
+    mean = z @ W.mT + d.half[..., None] * (z @ V.mT) + 0 * size.sum(-1)
+    with d.rows, d.features:
+        pyro.sample("x", dist.Normal(mean, 0.3), obs=d.x)
+
+
+def test_tables_know_the_edges_of_all_sites_and_what_is_named():
+    data = ps.Data(np.zeros((60, FEATURES)), rows={"half": np.repeat([0.0, 1.0], 30)})
+    [one] = simulate_tables(ps.Program(with_two_sites, FACTORS), data, 1)
+    assert set(one.sites) == {"V", "z", "size"} and set(one.other_edges) == {"V"}
+    np.testing.assert_array_equal(one.other_edges["V"], one.sites["V"] != 0)
+    np.testing.assert_allclose(one.sites["size"], (one.weight**2).sum(0))
+
+
+@pytest.mark.slow
+def test_an_experiment_has_probabilities_of_the_edges_of_every_site():
+    data = ps.Data(np.zeros((60, FEATURES)), rows={"half": np.repeat([0.0, 1.0], 30)})
+    experiment = program_experiment(
+        ps.Program(with_two_sites, FACTORS), data, 4, sweeps=200, warm_up=100, num_draws=20
+    )
+    assert experiment.site == "W" and set(experiment.other_probability) == {"V"}
+    other = experiment.other_probability["V"]
+    edge = np.stack([table.other_edges["V"] for table in experiment.tables])
+    assert other.shape == edge.shape == (4, FEATURES, FACTORS)
+    assert other[edge].mean() > other[~edge].mean() + 0.2  # factors in the order of the truth's
+    first, same = experiment.reliability(), experiment.reliability("W")
+    np.testing.assert_array_equal(first.probability, same.probability)
+    assert not np.array_equal(experiment.reliability(site="V").probability, first.probability)
+    with pytest.raises(ValueError, match="site: got 'z', wanted one that has edges: W, V"):
+        experiment.reliability("z")
+    assert set(experiment.coverage()) == {"weight", "V", "size"}  # a parameter has no draws of its own
+    held = experiment.draws[0]["rate"]
+    assert np.ptp(held) < 1e-12 and held[0] != 0.7
+
+
 @pytest.mark.slow
 def test_an_experiment_has_a_probability_for_every_edge_and_intervals_for_every_site():
     experiment = program_experiment(

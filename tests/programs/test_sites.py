@@ -12,7 +12,7 @@ from pyro.infer import Predictive
 from scipy import special, stats
 
 from pyro_sparse.distributions.edge_weights import NEVER
-from pyro_sparse.programs import Program, edges, factors, gates, sample
+from pyro_sparse.programs import Program, deterministic, edges, factors, gates, sample
 from pyro_sparse.programs.sites import DECLARED
 from tests._programs import FACTORS, FEATURES, ROWS, linear, table
 
@@ -212,3 +212,24 @@ def test_a_program_is_a_function_with_factors():
         Program("linear", 2)
     with pytest.raises(ValueError, match="n_factors"):
         Program(linear, 0)
+
+
+# ---- what is computed ------------------------------------------------------------------------------------
+def test_what_is_computed_is_named_without_a_density():
+    def program(d):
+        v = sample("v", dist.Beta(torch.ones(FACTORS), 1.0).to_event(1))
+        return deterministic("rate", v.cumprod(-1), each="factor")
+
+    trace, rate = traced(program)
+    node = trace.nodes["rate"]
+    torch.testing.assert_close(rate, trace.nodes["v"]["value"].cumprod(-1))
+    assert node["log_prob_sum"] == 0 and node["infer"]["_deterministic"]
+    assert node["infer"][DECLARED] == {"kind": "each", "axis": "factor"}
+    drawn = Predictive(program, num_samples=4)(VIEW)
+    torch.testing.assert_close(drawn["rate"], drawn["v"].cumprod(-1))
+    for wrong, message in (
+        ({"each": "row"}, "each: want 'factor'"),
+        ({"each": "factor", "axes": "factor"}, "each"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            deterministic("rate", torch.ones(FACTORS), **wrong)

@@ -25,6 +25,7 @@ _REASONS = {
     "exact": "exact: the rest is quadratic in it, so it is drawn from its normal conditional",
     "laplace": "proposals from a Laplace approximation, each accepted or not (Metropolis)",
     "gibbs": "each gate from its conditional",
+    "learned": "point estimate: learned by stochastic EM in the fit and the warm-up, and held from then on",
 }
 
 
@@ -120,7 +121,7 @@ def _sites(density: RecordedDensity, state: ProgramChains) -> pd.DataFrame:
         if block is None:
             drawn, moves, numbers = "observed", "", 0
         else:
-            drawn = _how(state.samplers[block.name].method, block.size)
+            drawn = _how(state.samplers[block.name].method, block.size, site.kind)
             moves = ", ".join(sorted(density.blanket(block) - {name}))
             numbers = block.size
         rows[name] = {
@@ -133,7 +134,9 @@ def _sites(density: RecordedDensity, state: ProgramChains) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def _how(method: str, size: int) -> str:
+def _how(method: str, size: int, kind: str) -> str:
+    if kind == "edges" and method == "exact":
+        return "spike-and-slab sweep, exact: the likelihood is quadratic in the weights"
     if method.startswith("surrogate"):
         return "spike-and-slab sweep under a quadratic of the likelihood, accepted or not (Metropolis)"
     if method == "hmc":

@@ -104,8 +104,8 @@ class CollapsedSampler:
         points = any("point" in pair for pair in density.families.values())
         has_gates = any(site.kind == "gates" for site in density.layout.edges)
         self.useful = integral.is_exact and not has_gates and not points
-        rows = {site.name for site in density.layout.latent("rows")}
-        self.names = sorted(u.keys() - rows)
+        others = {site.name for site in [*density.layout.latent("rows"), *density.layout.parameters]}
+        self.names = sorted(u.keys() - others)
         self.tuner = DualAveraging(prox_center=math.log(_FIRST_STEP), gamma=0.1)
         self.step_size, self.tuned = _FIRST_STEP, 0
         if self.useful:

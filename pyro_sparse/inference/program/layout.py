@@ -6,7 +6,7 @@ Read off one run with draws from the prior. What could not be sampled later is r
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -14,6 +14,7 @@ from pyro import poutine
 from torch import Tensor
 from torch.distributions import Transform, biject_to
 
+from ...programs.parameters import GivenParameters, link_of_parameter
 from ...programs.sites import DECLARED
 
 if TYPE_CHECKING:
@@ -21,16 +22,17 @@ if TYPE_CHECKING:
 
     from ...programs.data import DataView
 
-__all__ = ["GLOBAL", "Layout", "Site", "read_layout"]
+__all__ = ["GLOBAL", "PARAMETER", "Layout", "Site", "read_layout"]
 
 Group = Literal["rows", "features", "global"]
-GLOBAL = "global"
+GLOBAL: Group = "global"
+PARAMETER = "parameter"  # kind of a site
 _DIMS = {"rows": -2, "features": -1}
 
 
 @dataclass(frozen=True)
 class Site:
-    """A sample statement.
+    """A sample statement, or a parameter.
 
     Attributes
     ----------
@@ -44,7 +46,7 @@ class Site:
     link : Transform or None
         From real numbers to its support; None of what is observed or a gate.
     declared : dict
-        By `edges`, `gates`, `factors` or `sample`; else empty.
+        By `edges`, `gates`, `factors` or `sample`; of `pyro.param` a parameter; else empty.
     """
 
     name: str
@@ -57,7 +59,7 @@ class Site:
 
     @property
     def kind(self) -> str:
-        """What it is declared to be: "edges", "gates", "factors", "axis" or ""."""
+        """What it is: "edges", "gates", "factors", "axis", "each", "correlation", "parameter" or ""."""
         return str(self.declared.get("kind", ""))
 
 
@@ -70,18 +72,27 @@ class Layout:
     sites : dict of str to Site
         In the order of the program.
     n_factors : int
+    derived : dict of str to Site
+        What the program names without a density, outside of the plate of rows.
     """
 
     sites: dict[str, Site]
     n_factors: int
+    derived: dict[str, Site] = field(default_factory=dict)
 
     def latent(self, group: str | None = None) -> list[Site]:
         """Continuous latent sites without edges, of one group or of all."""
+        others = ("edges", "gates", PARAMETER)
         return [
             site
             for site in self.sites.values()
-            if not site.observed and site.kind not in ("edges", "gates") and group in (None, site.group)
+            if not site.observed and site.kind not in others and group in (None, site.group)
         ]
+
+    @property
+    def parameters(self) -> list[Site]:
+        """Numbers without a prior, which are estimated."""
+        return [site for site in self.sites.values() if site.kind == PARAMETER]
 
     @property
     def edges(self) -> list[Site]:
@@ -122,28 +133,46 @@ def read_layout(program: Callable[[DataView], Any], view: DataView) -> tuple[Lay
     trace = _traced(program, view)
     sites: dict[str, Site] = {}
     values: dict[str, Tensor] = {}
+    derived: dict[str, Site] = {}
     for name, node in trace.nodes.items():
+        if node["type"] == "param":
+            link = link_of_parameter(node)
+            sites[name] = Site(name, False, {}, 0, GLOBAL, link, {"kind": PARAMETER})
+            values[name] = link.inv(node["value"])
+            continue
         if node["type"] != "sample" or type(node["fn"]).__name__ == "_Subsample":
             continue
         site = _site(name, node)
+        if node["infer"].get("_deterministic"):  # a name for what is computed, and no density
+            if site.group != "rows":
+                derived[name] = site
+            continue
         sites[name] = site
         if not site.observed:
             _check_latent(site, node)
             value = node["value"].detach()
             values[name] = value if site.link is None else site.link.inv(value)
-    layout = Layout(sites, view.n_factors)
+    layout = Layout(sites, view.n_factors, derived)
     _check_whole(layout)
     for name, value in values.items():
         if not torch.isfinite(value).all():
-            raise ValueError(f"program: site {name!r} drew a value that is not finite from its prior")
+            raise ValueError(
+                f"program: site {name!r} drew a value that is not finite from its prior"
+                if sites[name].kind != PARAMETER
+                else f"program: the initial value of parameter {name!r} is not finite, or not within its "
+                "constraint"
+            )
     return layout, values
 
 
 def _traced(program: Callable[[DataView], Any], view: DataView) -> Any:
     try:
-        return poutine.trace(program).get_trace(view)
+        with GivenParameters():
+            return poutine.trace(program).get_trace(view)
     except (ValueError, TypeError, AttributeError) as error:
-        raise type(error)(f"program: fails on these data: {_short(error)}") from error
+        of_number = "'float' object has no attribute 'dim'" in str(error)  # what Pyro's Delta says of one
+        hint = "; a point mass takes a tensor, dist.Delta(torch.tensor(0.))" if of_number else ""
+        raise type(error)(f"program: fails on these data: {_short(error)}{hint}") from error
     except Exception as error:
         if "Multiple sample sites named" in str(error):
             name = str(error).split("'")[1]

@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pyro
 import torch
@@ -24,7 +24,8 @@ from torch.func import grad, vjp, vmap
 
 from ..._utils.torch_state import default_device, default_dtype
 from ...distributions.edge_weights import EdgeWeights, widened_spikes
-from .layout import GLOBAL, Layout, read_layout
+from ...programs.parameters import GivenParameters
+from .layout import GLOBAL, PARAMETER, Layout, read_layout
 from .replay import Graph, Position, inputs_of_sites, parted, quick, recorded
 
 if TYPE_CHECKING:
@@ -39,7 +40,14 @@ __all__ = ["Block", "EdgeTerms", "Position", "RecordedDensity"]
 _MOVE = 0.1  # of an element, on the scale of real numbers, to see which terms change
 _CHANGED = 1e-9  # relative change of a term that is not rounding, in double precision
 _RECORD_AFTER = 100  # evaluations of a derivative
+_FIELD = (
+    "; to let features share edges, give log_odds a field: a site outside of d.features (.to_event) with a "
+    "number for each of them"
+)
 _UNITS = 1.0  # heat of the spikes that are as the program says
+
+
+_Outputs: TypeAlias = "tuple[Position, dict[str, dict[str, Tensor]], Position]"
 
 
 @dataclass(frozen=True)
@@ -163,6 +171,11 @@ class RecordedDensity:
         self._check_program()
 
     # ---- evaluation ----------------------------------------------------------------------------------------
+    @property
+    def is_heated(self) -> Tensor:
+        """Chains whose spikes are wider than the program says, (chain,)."""
+        return self._heat > _UNITS
+
     def heat(self, heat: Tensor | float) -> None:
         """Widen all spikes by this factor, of each chain (chain,), from now on; 1 is as the program says."""
         self._heat = torch.ones_like(self._heat) * heat
@@ -175,6 +188,11 @@ class RecordedDensity:
     def joint(self, u: Position) -> Tensor:
         """Log density of all sites together, (chain,)."""
         return sum_of(self.logs(u), self.layout.sites)
+
+    def derived(self, u: Position) -> dict[str, Tensor]:
+        """What the program names without a density, `deterministic`, (chain, ...)."""
+        with torch.no_grad(), default_dtype(torch.float64):
+            return self._quick_forward(u, self._heat)[2]
 
     def edges(self, u: Position) -> dict[str, EdgeTerms]:
         """What each site of edges is drawn from."""
@@ -288,23 +306,23 @@ class RecordedDensity:
         tensors = self._tensors if table is None else {**self._tensors, "x": self._tensors["x"][table]}
         return self.data.view(self.program.n_factors, tensors)
 
-    def _one(
-        self, u: Position, tensors: Mapping[str, Tensor], heat: Tensor
-    ) -> tuple[Position, dict[str, dict[str, Tensor]]]:
-        """Log densities and edge terms of one chain."""
+    def _one(self, u: Position, tensors: Mapping[str, Tensor], heat: Tensor) -> _Outputs:
+        """Log densities, edge terms and derived values of one chain."""
         with widened_spikes(heat):
             return self._densities(u, tensors)
 
-    def _densities(
-        self, u: Position, tensors: Mapping[str, Tensor]
-    ) -> tuple[Position, dict[str, dict[str, Tensor]]]:
+    def _densities(self, u: Position, tensors: Mapping[str, Tensor]) -> _Outputs:
         sites = self.layout.sites
         values = {n: v if (link := sites[n].link) is None else link(v) for n, v in u.items()}
         view = self.data.view(self.program.n_factors, tensors)
-        trace = poutine.trace(poutine.condition(self.program.program, data=values)).get_trace(view)
+        with GivenParameters({site.name: values[site.name] for site in self.layout.parameters}):
+            trace = poutine.trace(poutine.condition(self.program.program, data=values)).get_trace(view)
         trace.compute_log_prob()
         logs, terms = {}, {}
         for name, site in sites.items():
+            if site.kind == PARAMETER:  # without a prior
+                logs[name] = 0 * u[name].sum()
+                continue
             log_prob = trace.nodes[name]["log_prob"]
             if not site.observed and site.link is not None:
                 jacobian = site.link.log_abs_det_jacobian(u[name], values[name])
@@ -313,7 +331,7 @@ class RecordedDensity:
             logs[name] = log_prob
             if site.kind in ("edges", "gates"):
                 terms[name] = _edge_terms(trace.nodes[name]["fn"], values[name])
-        return logs, terms
+        return logs, terms, {name: trace.nodes[name]["value"] for name in self.layout.derived}
 
     def _recorded_program(self) -> Graph:
         def forward(u: Position, heat: Tensor) -> Any:
@@ -322,7 +340,9 @@ class RecordedDensity:
         # Checks of arguments look at their values, and were passed by `read_layout`.
         settings = default_dtype(torch.float64), default_device(self.device), pyro.validation_enabled(False)
         with settings[0], settings[1], settings[2], _explained():
-            return recorded(forward, self.start, self._heat)
+            graph = recorded(forward, self.start, self._heat)
+        _refuse_unnamed(graph)
+        return graph
 
     def _replayed(self, key: Any, function: Graph, *arguments: Any, derives: bool = False) -> Any:
         """What a function of arguments and heat says, recorded once it was asked for often enough.
@@ -354,7 +374,7 @@ class RecordedDensity:
         def total(q: Tensor, u: Position, heat: Tensor) -> Tensor:
             logs = self._parts(blanket)[0](self.unpack(block, q, u), heat)
             terms = [self._by_element(logs[name], name, block.group) for name in blanket]
-            return sum(terms[1:], terms[0])
+            return sum(terms, 0 * q.sum(-1))  # of weights that nothing reads there are no terms
 
         return total
 
@@ -384,7 +404,8 @@ class RecordedDensity:
             elements = [self._element_first(self.start[site], site, group) for site in sites]
             return Block(name, group, sites, sum(value[0, 0].numel() for value in elements))
 
-        blocks = [block(site.name, "features", (site.name,)) for site in self.layout.edges]
+        blocks = [block(site.name, GLOBAL, (site.name,)) for site in self.layout.parameters]
+        blocks += [block(site.name, "features", (site.name,)) for site in self.layout.edges]
         for group in ("features", GLOBAL):
             blocks += [block(site.name, group, (site.name,)) for site in self.layout.latent(group)]
         # Last: where a start has factors of the data, noise that is still the prior's would overrule them.
@@ -433,12 +454,29 @@ class RecordedDensity:
                         if inside
                         else f"a term outside of d.{block.group}"
                     )
+                    of_cells = "rows" in self.layout.sites[term].plates
+                    of_edges = not of_cells and self.layout.edge_names & {name, term}
                     raise ValueError(
                         f"program: one element of {name!r} moves {terms}, at site {term!r}; given the rest, "
                         f"{block.group} must be independent of one another (a sum or a norm over "
-                        f"d.{block.group} is what usually does this)"
+                        f"d.{block.group} is what usually does this)" + (_FIELD if of_edges else "")
                     )
         return changed
+
+
+def _refuse_unnamed(graph: Any) -> None:
+    """Complain of parameters that a program computes with and does not name, which would never be learned."""
+    for node in graph.graph.nodes:
+        held = getattr(graph, node.target, None) if node.op == "get_attr" else None
+        if not isinstance(held, Tensor) or not held.requires_grad:
+            continue
+        if any(user.target is not torch.ops.aten.detach.default for user in node.users):
+            raise ValueError(
+                f"program: computes with a parameter of shape {tuple(held.shape)} that it does not name, and "
+                "chains would hold it where it is; write pyro.param('name', value) for what the fit is to "
+                "learn (of a network: torch.func.functional_call(net, {n: pyro.param(n, p.detach()) for n, p "
+                "in net.named_parameters()}, x)), and value.detach() for what stays as it is"
+            )
 
 
 def _pulled(function: Graph, point: Any) -> tuple[Any, Graph]:
@@ -476,7 +514,8 @@ def _base(fn: Any) -> Any:
 
 
 def _families(program: Any, view: Any, name: str) -> tuple[str, str]:
-    density = _base(poutine.trace(program).get_trace(view).nodes[name]["fn"])
+    with GivenParameters():
+        density = _base(poutine.trace(program).get_trace(view).nodes[name]["fn"])
     return density.slab.family, density.narrow_spike.family
 
 

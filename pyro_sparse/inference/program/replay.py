@@ -103,7 +103,7 @@ def _outputs(graph: Any, start: Position, heat: Tensor) -> tuple[list[Any], dict
     [output] = [node for node in graph.graph.nodes if node.op == "output"]
     with torch.no_grad(), default_dtype(torch.float64):
         values, spec = tree_flatten(graph(start, heat))
-    numbered, terms = tree_unflatten(list(range(len(values))), spec)
+    numbered, terms, _ = tree_unflatten(list(range(len(values))), spec)
     return tree_flatten(output.args[0])[0], numbered, terms
 
 

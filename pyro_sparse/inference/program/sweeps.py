@@ -8,6 +8,7 @@ proposals are tuned. What counts comes after.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from .blocks import BlockSampler, Sampler
 from .collapsed import CollapsedSampler, RowIntegral
 from .edge_densities import edge_prob
 from .gates import GateSampler
+from .layout import PARAMETER
+from .parameters import ParameterSampler
 from .recorded import Block, EdgeTerms, Position, RecordedDensity
 from .weights import WeightSampler
 
@@ -46,6 +49,8 @@ class ProgramChains:
         draws of the posterior.
     heated : sequence of bool, optional
         Chains whose spikes begin wide; default all. One that begins at a mode has no need of it.
+    table_of : sequence of int, optional
+        Of each chain: those with one number share what they learn of parameters. Default one each.
 
     Attributes
     ----------
@@ -61,12 +66,17 @@ class ProgramChains:
         warm_up: int,
         climbing: int | None = None,
         heated: Sequence[bool] | None = None,
+        table_of: Sequence[int] | None = None,
     ):
         self.density, self.position, self.warm_up = density, dict(u), warm_up
         self.climbing = int(_CLIMB * warm_up) if climbing is None else climbing
-        kinds = {site.name: site.kind for site in density.layout.edges}
+        kinds = {site.name: site.kind for site in [*density.layout.edges, *density.layout.parameters]}
+        shared = torch.as_tensor(
+            list(range(density.n_chains) if table_of is None else table_of), device=density.device
+        )
         makers: dict[str, Callable[[RecordedDensity, Block, Position], Sampler]] = {
             "edges": WeightSampler, "gates": GateSampler, "": BlockSampler,
+            PARAMETER: partial(ParameterSampler, table_of=shared),
         }  # fmt: skip
         self.samplers = {
             name: makers[kinds.get(name, "")](density, block, self.position)

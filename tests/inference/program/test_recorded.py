@@ -456,3 +456,18 @@ def test_a_global_density_that_is_not_finite_has_no_place():
 
     with pytest.raises(ValueError, match="program: the log density of site 'penalty' is nan at a draw"):
         RecordedDensity(Program(sound(penalised), FACTORS), table(), 2)
+
+
+def test_weights_that_nothing_reads_have_no_terms_but_their_own():
+    def with_spare(d, W, z):
+        with d.features:
+            slab, spike = dist.Normal(0.0, 1.0), dist.Normal(0.0, 0.1)
+            edges("V", log_odds=0.0, slab=slab, spike=spike, to=d.factors)
+        return W, z
+
+    density = RecordedDensity(Program(sound(with_spare), FACTORS), table(), 2)
+    block, u = density.blocks["V"], density.start
+    assert density.blanket(block) == frozenset()
+    assert torch.equal(density.total(block, density.pack(block, u), u), torch.zeros(2, FEATURES).double())
+    gradient, precision = density.curvature(block, density.pack(block, u), u)
+    assert not gradient.any() and not precision.any()

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...._utils.types import ArvizData
-from ....findings.finding import confirmed_by_chains, doubted_edges
+from ....findings.finding import Finding, confirmed_by_chains, doubted_edges
 from ....graphs.chain_groups import ChainPool
 from ....graphs.selection import edge_gap
 from ....posterior.edge_table import attributes, concluded, decided, edge_numbers, packed
@@ -61,6 +61,7 @@ def packed_edges(
     weight = np.average(draws.weight.mean(1)[keep], axis=0, weights=pool.weight[keep])
     effect = np.average(_shares(draws.weight)[keep], axis=0, weights=pool.weight[keep])
     findings = [] if is_score else chain_findings(fit, draws, pool, gap, wanted, fit.layout.has_axes)
+    findings += _held(fit)
     confirmed = [] if is_score or began is None else came_back(fit, draws, pool, began)
     of_fit = confirmed_by_chains(fit.findings, confirmed)
     conclusion = concluded(of_fit, findings, gap, "restart" if is_score else "chain")
@@ -107,6 +108,20 @@ def packed_edges(
     return packed(fit, groups, stats, "factor", coords, about, np.array(restarts), keep)
 
 
+def _held(fit: ProgramFit) -> list[Finding]:
+    """Parameters, of which nothing says what is believed."""
+    names = [site.name for site in fit.layout.parameters]
+    if not names:
+        return []
+    it, each = ("them", "each of them") if len(names) > 1 else ("it", "it")
+    message = (
+        f"The chains estimate {', '.join(names)} in their warm-up and then hold {it}: edges do not know how "
+        f"uncertain {'these are' if len(names) > 1 else 'that is'}, and may be too sure"
+    )
+    remedy = f"give {each} a prior, pyro.sample in place of pyro.param"
+    return [Finding("parameters", message, remedy, source="chains")]
+
+
 def _shares(weight: Array) -> Array:
     """Mean share of each factor in a feature's squared weights, (chain, feature, factor); 0 without any."""
     squares = weight.astype(float) ** 2
@@ -117,9 +132,9 @@ def _shares(weight: Array) -> Array:
 
 def _dims(fit: ProgramFit, name: str, value: Array) -> tuple[str, ...]:
     """Names of the dimensions of a site's draws (chain, draw, ...)."""
-    site, k = fit.layout.sites[name], fit.model.n_factors
+    site, k = {**fit.layout.sites, **fit.layout.derived}[name], fit.model.n_factors
     names = [f"{name}_dim_{i}" for i in range(value.ndim - 2)]
-    if site.group == "features":
+    if site.group == "features" and value.shape[2:3] == (len(fit.feature_names),):
         names[0] = "feature"
     if site.kind == "correlation":
         return ("chain", "draw", "factor", "other_factor")

@@ -74,6 +74,8 @@ class ProgramDraws(NamedTuple):
     methods : dict of str
         How each block was drawn, and how often accepted.
     stopped_by : {"", "time", "interrupt"}
+    other_prob : dict of ndarray (chain, feature, factor)
+        Probabilities of the edges of the other sites.
     """
 
     prob: Array
@@ -88,6 +90,7 @@ class ProgramDraws(NamedTuple):
     methods: dict[str, str]
     stopped_by: str
     looked: Array | None = None
+    other_prob: dict[str, Array] = {}
 
 
 def program_edges(
@@ -186,6 +189,7 @@ def run_program(
     num_draws: int,
     climbing: int | None = None,
     heated: list[bool] | None = None,
+    table_of: NDArray[np.intp] | None = None,
     time_budget: float | None = None,
     look: Callable[[Position], Tensor] | None = None,
     progress: bool = False,
@@ -210,12 +214,15 @@ def run_program(
     sweeps, warm_up, num_draws : int
     climbing, heated
         Of `ProgramChains`.
+    table_of : ndarray of int (chain,), optional
+        Table of each chain; default one for all.
     time_budget : float, optional
     look : callable, optional
         Of a position, something of each edge (chain, feature, factor), asked every tenth sweep.
     progress : bool
     """
-    chains = ProgramChains(density, start, warm_up, climbing, heated)
+    tables = [0] * density.n_chains if table_of is None else table_of.tolist()
+    chains = ProgramChains(density, start, warm_up, climbing, heated, tables)
     frame_sites = [site] if frame_sites is None else frame_sites
     if groups is None:
         terms = density.edges(chains.position)
@@ -281,7 +288,7 @@ class _Collector:
         n_factors = density.layout.n_factors
         self.has_axes = density.layout.has_axes
         self.frame = frame
-        self.total: Any = 0.0
+        self.total: dict[str, Any] = dict.fromkeys((s.name for s in density.layout.edges), 0.0)
         self.done = 0
         self.batches, self.level = BatchMeans(_BATCHES), list[Array]()
         self.draws: Thinned[dict[str, Array]] = Thinned(num_draws)
@@ -298,10 +305,12 @@ class _Collector:
         """The sweep that was just made."""
         edges = self.chains.edges()
         conditional = {**edges, **self.chains.drawn()}
-        given_others = conditional[self.site][1].cpu().numpy()
-        given_others = np.take_along_axis(given_others, self._frame_of(conditional)[0][:, None], -1)
-        self.total = self.total + given_others
-        self.batches.add(given_others)
+        order = self._frame_of(conditional)[0][:, None]
+        for name in self.total:
+            given_others = np.take_along_axis(conditional[name][1].cpu().numpy(), order, -1)
+            self.total[name] = self.total[name] + given_others
+            if name == self.site:
+                self.batches.add(given_others)
         weight, prob = (value.cpu().numpy() for value in edges[self.site])
         order, sign = self._frame_of(edges)
         prob = np.take_along_axis(prob, order[:, None], -1)
@@ -352,8 +361,10 @@ class _Collector:
             "": edge.astype(np.int8),
             self.site: _reordered(weight, order, sign),
         }
-        for name, site in self.density.layout.sites.items():
-            if site.observed or site.group == "rows" or name == self.site:
+        layout = self.density.layout
+        values = {**values, **(self.density.derived(self.chains.position) if layout.derived else {})}
+        for name, site in {**layout.sites, **layout.derived}.items():
+            if name not in values or site.group == "rows" or name == self.site:
                 continue
             value = values[name].cpu().numpy()
             if site.kind == "correlation":
@@ -374,7 +385,7 @@ class _Collector:
             name: f"{s.method}, accepted {s.acceptance:.2f}" for name, s in self.chains.samplers.items()
         }
         return ProgramDraws(
-            prob=self.total / self.done,
+            prob=self.total[self.site] / self.done,
             prob_error=self.batches.error(),
             edge=stacked.pop("").astype(np.int8),
             weight=stacked.pop(self.site),
@@ -386,6 +397,7 @@ class _Collector:
             methods=methods,
             stopped_by=stopped_by,
             looked=np.mean(self.looked, axis=0) if self.looked else None,
+            other_prob={n: total / self.done for n, total in self.total.items() if n != self.site},
         )
 
 
