@@ -1,7 +1,7 @@
 """`fit`: a model and a table in, a `Fit` out. This file is the order of events; each event has its own file.
 
 Check the arguments, read the data, and go on with the order of events of the model's kind (`registry.py`):
-`table/job.py`, `transition/job.py`, `observed/job.py` or `multitask/job.py`; in several processes, or
+`table/job.py`, `transition/job.py`, `observed/job.py`, `multitask/job.py` or `autoencoders/job.py`; in several processes, or
 one restart at a time, by `training/parts.py`. Ctrl-C at any time returns the fit so far, with a warning.
 """
 
@@ -24,10 +24,12 @@ import torch
 from .._utils.checks import check_whole
 from .._utils.torch_state import undisturbed
 from ..data.design import ROLES
+from ..models.autoencoder_pair import AutoencoderPair
 from ..models.multitask import MultiTaskRegression
 from ..models.observed_transition import ObservedTransition
 from ..models.sparse_decoder import SparseDecoder
 from ..programs.program import Program
+from .autoencoders.schedule import AutoencoderSchedule
 from .multitask.task_schedule import TaskSchedule
 from .observed.schedule import ObservedSchedule
 from .registry import PER_ROW, Kind, kind_of, n_features_of
@@ -44,9 +46,13 @@ from .user_models import refuse_bound_functions, refuse_broken_models
 if TYPE_CHECKING:
     import datetime
 
+    from numpy.typing import ArrayLike
+    from torch import Tensor
+
     from .._utils.types import Covariates, TableLike, VectorLike
     from ..models.base import FactorModel
     from ..models.latent_transition import LatentTransition
+    from .autoencoders.pair_result import AutoencoderFit
     from .multitask.task_result import MultiTaskFit
     from .observed.observed_result import ObservedFit
     from .table.result import Fit
@@ -60,6 +66,7 @@ if TYPE_CHECKING:
 __all__ = ["fit", "fit_restart", "merge"]
 
 TimeStep: TypeAlias = "float | str | np.timedelta64 | datetime.timedelta"  # the last is also pandas'
+Sides: TypeAlias = "tuple[ArrayLike | Tensor, ArrayLike | Tensor]"  # activations before a layer and after it
 Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 _BUSY = threading.Lock()
 
@@ -81,7 +88,15 @@ class _Arguments:
     dependency: LatentPenalty | None
     restarts: int | None
     seed: int
-    schedule: Schedule | DependencySchedule | TransitionSchedule | ObservedSchedule | TaskSchedule | None
+    schedule: (
+        Schedule
+        | DependencySchedule
+        | TransitionSchedule
+        | ObservedSchedule
+        | TaskSchedule
+        | AutoencoderSchedule
+        | None
+    )
     holdout: float
     mask: TableLike | None
     exposure: VectorLike | None
@@ -152,11 +167,24 @@ def fit(
     dependency: None = ..., mask: None = ..., feature_names: None = ..., n_factors_init: None = ...,
     exposure: None = ..., covariates: None = ..., groups: None = ..., **settings: object,
 ) -> MultiTaskFit: ...  # fmt: skip
+@overload
+def fit(
+    model: AutoencoderPair, X: Sides, y: None = None, *,
+    dependency: LatentPenalty | None = ..., restarts: int | None = ..., seed: int = ...,
+    schedule: AutoencoderSchedule | None = ..., holdout: float = ..., standardise: bool = ...,
+    n_jobs: int = ..., progress: bool = ...,
+    checkpoint: str | os.PathLike[str] | None = ..., checkpoint_every: int = ...,
+    device: str = ..., dtype: str | torch.dtype = ..., threads: int | None = ...,
+    task: None = ..., inner: None = ..., actions: None = ..., id: None = ..., time: None = ...,
+    time_step: None = ..., sparsity: None = ..., mask: None = ..., feature_names: None = ...,
+    n_factors_init: None = ..., exposure: None = ..., covariates: None = ..., groups: None = ...,
+    **settings: object,
+) -> AutoencoderFit: ...  # fmt: skip
 
 
 def fit(
-    model: Trainable | ObservedTransition,
-    X: TableLike,
+    model: Trainable | ObservedTransition | AutoencoderPair,
+    X: TableLike | Sides,
     y: VectorLike | None = None,
     *,
     task: VectorLike | None = None,
@@ -174,6 +202,7 @@ def fit(
     | TransitionSchedule
     | ObservedSchedule
     | TaskSchedule
+    | AutoencoderSchedule
     | None = None,
     holdout: float = 0.1,
     mask: TableLike | None = None,
@@ -204,7 +233,7 @@ def fit(
 
     Parameters
     ----------
-    model : FactorModel, LatentTransition, ObservedTransition or MultiTaskRegression
+    model : FactorModel, LatentTransition, ObservedTransition, MultiTaskRegression or AutoencoderPair
         For instance `SparseDecoder(n_factors=5)`. It stays as it is: a copy of it is trained.
     X : array_like (row, feature), DataFrame, Arrow or polars table, scipy.sparse matrix, AnnData or RowStore
         NaN marks a missing cell. Sparse or on disk with over 25 million cells: read by rows (`open_rows`).
@@ -212,6 +241,7 @@ def fit(
         feature), list of arrays (time, feature), or a DataFrame with one row per frame.
         Fewer than twenty long sequences are cut into pieces, and ELBOs are then per piece.
         For a `MultiTaskRegression`: one row per sample with `task`, or see `pyro_sparse.data.tasks.as_tasks`.
+        For an `AutoencoderPair`: two arrays, (before, after), activations (row, d) on both sides of a layer.
     y : array_like, list of arrays or str, optional
         For a `MultiTaskRegression`: targets, or the name of their column. NaN is a missing target.
     task : array_like or str, optional
@@ -234,20 +264,23 @@ def fit(
         prior. The graph read from the axes is not touched.
     dependency : LatentPenalty, optional
         For a table: a penalty on how the decoder uses the latents, beside the ELBO of a row, for instance
-        `DependencyPenalty(weight=0.05)`. Reported ELBOs do not contain it.
+        `DependencyPenalty(weight=0.05)`. Reported ELBOs do not contain it. For an `AutoencoderPair`: a
+        `DependencyPenalty` of surrogate "l1" or "ratio", on the slopes between active latents, beside the
+        fractions of variance unexplained.
     restarts : int, optional
-        Starts, by default 8, 4 for a `DependencyVAE`, 2 for sequences and tasks (of an
-        `ObservedTransition`: chains of its sampler). On a table each begins with its own number of factors,
+        Starts, by default 8, 4 for a `DependencyVAE`, 3 for an `AutoencoderPair` (whose edges are taken over
+        them), 2 for sequences and tasks (of an `ObservedTransition`: chains of its sampler). On a table each begins with its own number of factors,
         from K down to 1 and again (a `DependencyVAE` with all of them). A `LatentTransition` gets up to two
         more if none agrees with the best, where `restarts` and `steps` are left open and one process trains.
     seed : int
         All randomness follows from it; the same seed gives the same bits on the same machine.
-    schedule : Schedule, DependencySchedule, TransitionSchedule, ObservedSchedule or TaskSchedule, optional
-        Settings of the loop; single ones can be given by name in `settings`.
+    schedule : Schedule, DependencySchedule, TransitionSchedule, ObservedSchedule, TaskSchedule, optional
+        Or an `AutoencoderSchedule`: of the model's kind. Settings of the loop; single ones can be given by name in `settings`.
     holdout : float
         Share of rows held out for choosing a restart, in [0, 1); at most 2,000 rows, and fewer
         of a wide table that is read by rows. A fit of sequences also goes back to the state that was best on
-        held-out ones (at most 5,000), if that was better than its last.
+        held-out ones (at most 5,000), if that was better than its last. Of activations the last rows are held
+        out: bring them, or the texts they are of, in random order.
     mask : array_like of bool (row, feature), optional
         True where a cell was seen, beside NaN. Columns of a DataFrame are found by name.
     exposure : array_like (row,), optional
@@ -263,7 +296,8 @@ def fit(
     feature_names : sequence of str, optional
         Names for an array, in the order of its columns.
     standardise : bool
-        z-score the columns (normal likelihood only); results come back in the caller's units.
+        z-score the columns (normal likelihood only); results come back in the caller's units. Activations are
+        brought to mean 0, and one standard deviation for all dimensions to 1.
     n_factors_init : sequence of int, optional
         Number of factors each restart begins with; default a neutral grid.
     n_jobs : int
@@ -282,7 +316,8 @@ def fit(
     dtype : {"float32", "float64", "bfloat16"}
         In which precision. "bfloat16", for a `SparseDecoder` with an MLP decoder, is single precision but for
         the hidden units of training steps and what they are multiplied with: on processors that multiply such
-        numbers (AVX512-BF16, AMX, recent GPUs) a wide decoder's step takes less than half of the time.
+        numbers (AVX512-BF16, AMX, recent GPUs) a wide decoder's step takes less than half of the time. Steps
+        of an `AutoencoderPair` are rounded likewise.
     threads : int or None
         torch threads during the fit; one is fastest for all but very wide models. None leaves them alone.
     **settings
@@ -291,7 +326,7 @@ def fit(
 
     Returns
     -------
-    Fit, TransitionFit, ObservedFit or MultiTaskFit
+    Fit, TransitionFit, ObservedFit, MultiTaskFit or AutoencoderFit
 
     Raises
     ------
@@ -522,7 +557,8 @@ def _concluded(result: FitResult, plan: _Plan) -> FitResult:
 _FOR = {
     **dict.fromkeys(("actions", "id", "time", "time_step", "sparsity"), "sequences"),
     **dict.fromkeys(("y", "task", "inner"), "tasks"),
-    **dict.fromkeys(("mask", *PER_ROW, *ROLES, "feature_names", "dependency"), "tables"),
+    **dict.fromkeys(("mask", *PER_ROW, *ROLES, "feature_names"), "tables"),
+    "dependency": "tables and activations",
     "n_factors_init": "tables with a prior on weights",
 }
 
@@ -558,7 +594,11 @@ def _check_arguments(arguments: _Arguments, restarts: int) -> None:
     model, holdout, dtype, device = arguments.model, arguments.holdout, arguments.dtype, arguments.device
     n_factors_init = arguments.n_factors_init
     decodes = () if isinstance(model, MultiTaskRegression) else ("decode",)
-    methods = () if isinstance(model, Program | ObservedTransition) else ("setup", "model", "guide", *decodes)
+    methods = (
+        ()
+        if isinstance(model, Program | ObservedTransition | AutoencoderPair)
+        else ("setup", "model", "guide", *decodes)
+    )
     for method in methods:
         if not hasattr(model, method):
             if inspect.isfunction(model):
@@ -576,7 +616,10 @@ def _check_arguments(arguments: _Arguments, restarts: int) -> None:
     precision = str(dtype).removeprefix("torch.")
     if precision not in ("float32", "float64", "bfloat16"):
         raise ValueError(f"dtype: got {dtype!r}, wanted 'float32', 'float64' or 'bfloat16'")
-    if precision == "bfloat16" and not (isinstance(model, SparseDecoder) and model.decoder_kind == "mlp"):
+    can_round = isinstance(model, AutoencoderPair) or (
+        isinstance(model, SparseDecoder) and model.decoder_kind == "mlp"
+    )
+    if precision == "bfloat16" and not can_round:
         kind = getattr(model, "decoder_kind", None)
         raise ValueError(
             f"dtype: 'bfloat16' rounds the hidden units of a SparseDecoder with decoder='mlp', and this is a "
