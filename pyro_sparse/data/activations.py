@@ -156,7 +156,7 @@ def _as_rows(side: Any, name: str) -> Any:
     real = rows.dtype.is_floating_point if isinstance(rows, Tensor) else rows.dtype.kind in "fiu"
     if rows.ndim != 2 or 0 in rows.shape or not real:
         raise ValueError(
-            f"{name}: got {rows.dtype} of shape {tuple(rows.shape)}, wanted activations (row, d), real numbers"
+            f"{name}: got {rows.dtype} of shape {tuple(rows.shape)}, wanted real activations (row, d)"
         )
     return rows.detach() if isinstance(rows, Tensor) else rows
 

@@ -1,8 +1,9 @@
 """`fit`: a model and a table in, a `Fit` out. This file is the order of events; each event has its own file.
 
 Check the arguments, read the data, and go on with the order of events of the model's kind (`registry.py`):
-`table/job.py`, `transition/job.py`, `observed/job.py`, `multitask/job.py` or `autoencoders/job.py`; in several processes, or
-one restart at a time, by `training/parts.py`. Ctrl-C at any time returns the fit so far, with a warning.
+`table/job.py`, `transition/job.py`, `observed/job.py`, `multitask/job.py` or
+`autoencoders/job.py`; in several processes, or one restart at a time, by `training/parts.py`. Ctrl-C at any
+time returns the fit so far, with a warning.
 """
 
 from __future__ import annotations
@@ -269,13 +270,15 @@ def fit(
         fractions of variance unexplained.
     restarts : int, optional
         Starts, by default 8, 4 for a `DependencyVAE`, 3 for an `AutoencoderPair` (whose edges are taken over
-        them), 2 for sequences and tasks (of an `ObservedTransition`: chains of its sampler). On a table each begins with its own number of factors,
-        from K down to 1 and again (a `DependencyVAE` with all of them). A `LatentTransition` gets up to two
+        them), 2 for sequences and tasks (of an `ObservedTransition`: chains of its sampler). On a table each
+        begins with its own number of factors, from K down to 1 and again (a `DependencyVAE` with all of
+        them). A `LatentTransition` gets up to two
         more if none agrees with the best, where `restarts` and `steps` are left open and one process trains.
     seed : int
         All randomness follows from it; the same seed gives the same bits on the same machine.
     schedule : Schedule, DependencySchedule, TransitionSchedule, ObservedSchedule, TaskSchedule, optional
-        Or an `AutoencoderSchedule`: of the model's kind. Settings of the loop; single ones can be given by name in `settings`.
+        Or an `AutoencoderSchedule`: of the model's kind. Settings of the loop; single ones can be given by
+        name in `settings`.
     holdout : float
         Share of rows held out for choosing a restart, in [0, 1); at most 2,000 rows, and fewer
         of a wide table that is read by rows. A fit of sequences also goes back to the state that was best on

@@ -127,6 +127,7 @@ def n_features_of(data: Data) -> int | tuple[int, ...]:
     data : Table, Sequences or Tasks
         Checked.
     """
+    assert not isinstance(data, Activations)
     shape = data.shape if isinstance(data, Tasks) else data.x.shape[-1:]
     return tuple(shape) if len(shape) > 1 else int(shape[0])
 

@@ -60,6 +60,13 @@ class AutoencoderPair(Recorded):
     AutoencoderPair(32, 16, k=4, select='topk', between=Linear)
     """
 
+    n_latents_in: int
+    n_latents_out: int
+    k: int
+    select: str
+    aux: float
+    between: Callable[[Tensor], Tensor]
+
     def __init__(
         self,
         n_latents_in: int,
@@ -73,8 +80,8 @@ class AutoencoderPair(Recorded):
         check_whole(1, n_latents_in=n_latents_in, n_latents_out=n_latents_out, k=k)
         if k > min(n_latents_in, n_latents_out):
             raise ValueError(
-                f"k: got {k} for {n_latents_in} latents before the layer and {n_latents_out} after it, wanted "
-                "at most as many as each side has"
+                f"k: got {k} for {n_latents_in} latents before the layer and {n_latents_out} after it, "
+                "wanted at most as many as each side has"
             )
         if select not in SELECTIONS:
             raise ValueError(f"select: got {select!r}, wanted one of {list(SELECTIONS)}")

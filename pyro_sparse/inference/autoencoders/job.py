@@ -290,17 +290,17 @@ def _checked_penalty(dependency: object) -> DependencyPenalty | None:
         return None
     if not isinstance(dependency, DependencyPenalty):
         raise TypeError(
-            f"dependency: got a {type(dependency).__name__}, wanted a DependencyPenalty: a pair of autoencoders "
-            "has no latents of a decoder for another penalty to act on"
+            f"dependency: got a {type(dependency).__name__}, wanted a DependencyPenalty: a pair of "
+            "autoencoders has no latents of a decoder for another penalty to act on"
         )
     if dependency.surrogate not in _SURROGATES:
         raise ValueError(
             f"dependency: surrogate {dependency.surrogate!r} needs the mean over all rows of each slope, of "
-            f"{'n_latents_in × n_latents_out'} of them; wanted one of {list(_SURROGATES)}"
+            f"n_latents_in times n_latents_out of them; wanted one of {list(_SURROGATES)}"
         )
     if dependency.estimator not in ("auto", "column"):
         raise ValueError(
-            f"dependency: estimator {dependency.estimator!r} is not for a pair of autoencoders, which takes one "
-            "active latent of each row at random; wanted 'auto'"
+            f"dependency: estimator {dependency.estimator!r} is not for a pair of autoencoders, which takes "
+            "one active latent of each row at random; wanted 'auto'"
         )
     return dependency

@@ -1,4 +1,4 @@
-"""How good a pair of dictionaries is: what it leaves unexplained, what is dead, how concentrated its slopes are.
+"""How good a pair of dictionaries is: what it leaves unexplained, what is dead, how concentrated slopes are.
 
 Nothing here depends on the units of codes or activations.
 """

@@ -1,4 +1,4 @@
-"""`AutoencoderFit`: dictionaries before and after a layer from several restarts, and the graph between them."""
+"""`AutoencoderFit`: dictionaries before and after a layer, of several restarts, and their graphs."""
 
 from __future__ import annotations
 
@@ -238,15 +238,15 @@ def restore(
     """
     if not isinstance(model, AutoencoderPair):
         raise ValueError(
-            f"load: {str(path)!r} is the fit of a pair of autoencoders; pass model=, an AutoencoderPair with the "
-            "layer that is between them, which the file does not hold"
+            f"load: {str(path)!r} is the fit of a pair of autoencoders; pass model=, an AutoencoderPair with "
+            "the layer that is between them, which the file does not hold"
         )
     ours = _mark(model)
     if differs := {name: value for name, value in ours.items() if meta["mark"][name] != value}:
         name, value = next(iter(differs.items()))
         raise ValueError(
-            f"load: {str(path)!r} is the fit of another pair ({name}: {meta['mark'][name]!r} there, {value!r} "
-            "here); pass a model made the same way"
+            f"load: {str(path)!r} is the fit of another pair ({name}: {meta['mark'][name]!r} there, "
+            f"{value!r} here); pass a model made the same way"
         )
     dtype = getattr(torch, meta["settings"]["dtype"].replace("bfloat16", "float32"))
     model = copy.deepcopy(model)  # the caller's layer stays as it is

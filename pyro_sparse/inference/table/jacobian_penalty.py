@@ -51,9 +51,9 @@ def jacobian_l1(
 
     where :math:`\phi(a)` is a for "l1"; :math:`\log(1 + a/w) / \log(1 + 1/w)` for "log", which is 1 at a = 1;
     :math:`a^2 / (a^2 + w^2)` for "l0", a smooth count (it is the probability with which a hard-concrete gate
-    of log-odds :math:`2 \log(a/w)` is open). Under "ratio" a column of J counts as its L1 norm over its L2
-    norm, at each row by itself: :math:`P = \sum_j \mathrm{mean}_b\, \|J_{\cdot j}\|_1 / \|J_{\cdot j}\|_2`, which
-    is free of scale, and 1 for a latent that one feature depends on.
+    of log-odds :math:`2 \log(a/w)` is open). Under "ratio" a column of J counts, at each row by itself, as
+    its L1 norm over its L2 norm: :math:`P = \sum_j \mathrm{mean}_b\, \|J_{\cdot j}\|_1 / \|J_{\cdot j}\|_2`,
+    which is free of scale, and 1 for a latent that one feature depends on.
 
     Parameters
     ----------
