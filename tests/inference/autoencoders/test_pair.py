@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -21,7 +23,7 @@ D, N_IN, N_OUT, K = 8, 16, 12, 3
 
 @pytest.fixture(scope="module")
 def recorded():
-    """Activations around a small layer, and the layer."""
+    """Activations around a small layer, and the layer; a job casts its own copy of it."""
     torch.manual_seed(0)
     layer = torch.nn.Sequential(torch.nn.Linear(D, 20), torch.nn.GELU(), torch.nn.Linear(20, D))
     features = (torch.rand(600, N_IN) < 0.2) * torch.rand(600, N_IN)
@@ -30,7 +32,7 @@ def recorded():
 
 
 def pair_of(layer, **options):
-    return AutoencoderPair(N_IN, N_OUT, k=K, between=layer, **options)
+    return AutoencoderPair(N_IN, N_OUT, k=K, between=copy.deepcopy(layer), **options)
 
 
 def fit_of(recorded, steps=60, restarts=2, **options):
@@ -84,7 +86,7 @@ def test_the_auxiliary_loss_reaches_dead_latents_only_and_none_where_all_live():
     torch.manual_seed(2)
     sae = SparseAutoencoder(D, N_IN, K)
     x = torch.randn(50, D)
-    error = (x - sae.decoded(sae.kept(sae.scores(x)))).requires_grad_()
+    error = (x - sae.decoded(sae.kept(sae.scores(x)))).detach().requires_grad_()
     assert sae.auxiliary(x, error, dead_after=10) == 0
     sae.rows_since[[2, 5]] = 11.0
     loss = sae.auxiliary(x, error, dead_after=10)
