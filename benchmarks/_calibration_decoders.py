@@ -223,8 +223,7 @@ def _together(fits: list[Any], seed: int) -> tuple[Any, Any]:
     first = kernels[0]
     if hasattr(first, "cells"):
         x = torch.cat([k.cells.x.expand(2, -1, -1) for k in kernels])
-        precision = torch.cat([k.precision for k in kernels])
-        return replace(first, cells=replace(first.cells, x=x), precision=precision), state
+        return replace(first, cells=replace(first.cells, x=x)), state
     x = np.concatenate([np.repeat(k.x, 2, axis=0) for k in kernels])
     return replace(first, x=x), state
 

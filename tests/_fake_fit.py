@@ -37,7 +37,9 @@ class FakeFit:
     settings: dict[str, Any]
     findings: list[Finding] = field(default_factory=list)
     model: Any = None
-    table: Any = field(default_factory=lambda: SimpleNamespace(design=None, x=[0]))
+    table: Any = field(
+        default_factory=lambda: SimpleNamespace(design=None, x=[0], weights=None, taken=(), n_counted=200)
+    )
 
     @property
     def warnings(self) -> list[str]:

@@ -102,6 +102,13 @@ class EdgeMethod(StrEnum):
     polish = "polish"  # the former name of mcmc
 
 
+class WeightType(StrEnum):
+    """What weights of rows mean."""
+
+    frequency = "frequency"
+    survey = "survey"
+
+
 class EdgeMeaning(StrEnum):
     """What an edge is."""
 
@@ -224,6 +231,17 @@ def fit(
             "within groups.",
         ),
     ] = None,
+    sample_weight: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column that says how much each row counts."),
+    ] = None,
+    sample_weight_type: Annotated[
+        WeightType | None,
+        typer.Option(
+            help="What the weights mean: so many identical rows (frequency), or how many members of a "
+            "population a row speaks for (survey; with --decoder linear).",
+        ),
+    ] = None,
     decoder: Annotated[
         Decoder | None,
         typer.Option(help="Curved (mlp) or straight (linear) dependence. By default mlp."),
@@ -307,7 +325,8 @@ def fit(
         _split(covariates), _split(groups),
         reading_of(sep, decimal, thousands, encoding, missing, sheet),
         {name: lines for name, lines in known.items() if lines},
-        None if model is None else model_text(model), explore,
+        None if model is None else model_text(model), explore, sample_weight,
+        None if sample_weight_type is None else str(sample_weight_type),
     )  # fmt: skip
     began = time.perf_counter()
     recipe.check_edge(str(edge), learn_scales)

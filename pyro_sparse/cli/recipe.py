@@ -69,6 +69,8 @@ class Recipe:
     edges: dict[str, list[str]] = field(default_factory=dict)  # "anchors", "required", "forbidden"
     measured: str | None = None  # as lavaan writes it
     explore: bool = False
+    sample_weight: str | None = None
+    sample_weight_type: str | None = None
 
     @classmethod
     def of_parts(cls, paths: list[Path], table: Path | None = None) -> Recipe:
@@ -126,8 +128,9 @@ class Recipe:
 
     @property
     def taken(self) -> list[str]:
-        """Columns that the fit takes out of the table: covariates and groups."""
-        return [*(self.covariates or []), *(self.groups or [])]
+        """Columns that the fit takes out of the table: covariates, groups and weights."""
+        weight = [] if self.sample_weight is None else [self.sample_weight]
+        return [*(self.covariates or []), *(self.groups or []), *weight]
 
     def check_edge(self, edge: str, learn_scales: bool = False) -> None:
         """Complain of what an edge is to mean, where it cannot be asked, before anything is trained."""
@@ -152,6 +155,7 @@ class Recipe:
         import pyro_sparse as ps
 
         from ..data.design import ROLES
+        from ..data.row_weights import ARGUMENTS
 
         n_features = self.features(frame).shape[1] - len(self.taken)
         if n_features < 2:
@@ -167,7 +171,7 @@ class Recipe:
                 self.measured, explore=self.explore, likelihood=likelihood, decoder=self.decoder
             )
         settings: dict[str, Any] = {"restarts": self.restarts, "seed": self.seed, "device": self.device}
-        settings |= {name: values for name in ROLES if (values := getattr(self, name))}
+        settings |= {name: values for name in (*ROLES, *ARGUMENTS) if (values := getattr(self, name))}
         if self.steps is not None:
             settings["steps"] = self.steps
         return model, {**settings, **self.of_rows(frame)}

@@ -209,16 +209,16 @@ def taken_out(
     return data, here, tuple(dict.fromkeys(gone))
 
 
-def features_of(data: TableLike, design: Design | None) -> TableLike:
-    """A table without the columns that the fit took for covariates.
+def features_of(data: TableLike, taken: tuple[str, ...]) -> TableLike:
+    """A table without the columns that the fit took for something else than features.
 
     Parameters
     ----------
     data : array_like (row, feature), DataFrame or AnnData
-    design : Design or None
-        Of the fit.
+    taken : tuple of str
+        `Table.taken` of the fit.
     """
-    return data if design is None else taken_out(data, {}, design.taken)[0]
+    return taken_out(data, {}, taken)[0] if taken else data
 
 
 def names_of(values: Any) -> list[str] | None:

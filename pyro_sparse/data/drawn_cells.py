@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from .columns import as_frame, match_features
-from .design import Design, features_of
+from .design import features_of
 from .ordered_categories import with_words
 from .read import give_back, read_like
 from .views import as_one_table
@@ -26,7 +26,7 @@ def with_cells(
     seen: np.ndarray,
     names: list[str],
     labels: Sequence[tuple[str, ...] | None] = (),
-    design: Design | None = None,
+    taken: tuple[str, ...] = (),
 ) -> np.ndarray | pd.DataFrame:
     """The caller's table with numbers in its missing cells; seen cells, and other columns, as they are.
 
@@ -41,8 +41,8 @@ def with_cells(
         The fit's features.
     labels : sequence of (tuple of str or None)
         Words for the levels of each, as a likelihood has them.
-    design : Design, optional
-        Of the fit: columns of the table that it took for covariates.
+    taken : tuple of str
+        `Table.taken` of the fit: columns that are no features.
 
     Returns
     -------
@@ -51,7 +51,7 @@ def with_cells(
         numbers: True and False, whole numbers, words of levels; else they become floats.
     """
     whole = as_frame(as_one_table(data))
-    features = features_of(whole, design)
+    features = features_of(whole, taken)
     filled = np.where(seen, read_like(features, names, labels), cells)
     if not isinstance(whole, pd.DataFrame) or not isinstance(features, pd.DataFrame):
         return give_back(filled, features, names)

@@ -160,7 +160,7 @@ def read_table(
     frame = _without_codes(frame, codes)
     names = list(frame.columns)
     frame.index.name = None
-    others = frame[[_match([name], names, "covariates, groups")[0] for name in beside]]
+    others = frame[[_match([name], names, "covariates, groups, sample_weight")[0] for name in beside]]
     names = [name for name in names if name not in set(beside)]
     kept = names if columns is None else _match(columns, names, "columns")
     dropped = [] if drop is None else _match(drop, names, "drop")

@@ -34,7 +34,7 @@ from .columns import (
     under_names,
     without_na,
 )
-from .design import ROLES, Design, design_of, least_squares, rows_of, taken_out
+from .design import ROLES, Design, design_of, features_of, least_squares, rows_of, taken_out
 from .large_table import as_large_table
 from .ordered_categories import with_codes
 from .per_row import check_names, default_per_row, read_per_row, tensors_of
@@ -259,6 +259,8 @@ def read_table(
             feature_names=feature_names, like=like,
         )  # fmt: skip
     known = None if like is None else like.design
+    if like is not None and like.weights is not None and like.weights.column is not None:
+        data = features_of(data, (like.weights.column,))
     data, covariates, taken = taken_out(data, covariates, () if known is None else known.taken)
     if isinstance(data, pd.DataFrame):
         if likelihood.labels:

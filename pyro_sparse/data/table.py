@@ -20,6 +20,7 @@ from .per_row import of_rows, tensors_of
 
 if TYPE_CHECKING:
     from ..likelihoods import Likelihood
+    from .row_weights import RowWeights
 
 __all__ = ["MOST_JUDGED", "Batch", "Table"]
 
@@ -90,6 +91,7 @@ class _About(TypedDict):
     per_row: Mapping[str, np.ndarray]
     row_units: Mapping[str, float]
     design: Design | None
+    weights: NotRequired[RowWeights | None]
     slopes: NotRequired[np.ndarray]
     input_slopes: NotRequired[np.ndarray]
 
@@ -119,6 +121,10 @@ class Table:
     slopes, input_slopes : ndarray (effect, feature) or None
         Least squares on the design, in the caller's units, that are taken from the cells before `centre` and
         `scale` (of columns under normal noise; else 0), and from what the encoder reads.
+    weights : RowWeights or None
+        How much each of the caller's rows counts; the rows here count one each.
+    caller_rows : Table or None
+        The caller's rows, each once, where these are others because of weights.
     findings : tuple of Finding
         What the checks before a fit noticed.
     """
@@ -137,6 +143,8 @@ class Table:
     design: Design | None = None
     slopes: np.ndarray | None = None
     input_slopes: np.ndarray | None = None
+    weights: RowWeights | None = field(default=None, repr=False, compare=False)
+    caller_rows: Table | None = field(default=None, repr=False, compare=False)
     findings: tuple[Finding, ...] = field(default=(), repr=False, compare=False)
 
     def batch(self, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32) -> Batch:
@@ -231,4 +239,22 @@ class Table:
             mask=None if self.mask is None else self.mask[index],
             sample_names=[self.sample_names[i] for i in index],
             per_row=of_rows(self.per_row, index),
+            caller_rows=None,
         )
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """Columns of the caller's table that are no features: covariates, weights."""
+        taken = () if self.design is None else self.design.taken
+        column = None if self.weights is None else self.weights.column
+        return taken if column is None else (*taken, column)
+
+    @property
+    def of_caller(self) -> Table:
+        """The rows as the caller has them, each once."""
+        return self if self.caller_rows is None else self.caller_rows
+
+    @property
+    def n_counted(self) -> int:
+        """Rows of the fit, as the likelihood counts them; also where the rows themselves are not here."""
+        return len(self.sample_names) if self.weights is None else self.weights.counted

@@ -8,13 +8,15 @@ unless asked to, check every download against a checksum, and take a local path 
 
 from __future__ import annotations
 
+from pyro_sparse.datasets.abstracts import load_peerread
+from pyro_sparse.datasets.cells import load_cortex_counts, load_pbmc, load_zeisel
 from pyro_sparse.datasets.dependency import dependency_data
 from pyro_sparse.datasets.entangled import fig1_data
 from pyro_sparse.datasets.episodes import Episodes, as_episode, load_image_folders, split_classes
 from pyro_sparse.datasets.factor_images import load_cars3d, load_mpi3d
 from pyro_sparse.datasets.handwriting import glyphs
+from pyro_sparse.datasets.movielens import load_movielens
 from pyro_sparse.datasets.multitask import proxy_data, task_weights
-from pyro_sparse.datasets.papers import load_movielens, load_peerread, load_zeisel
 from pyro_sparse.datasets.shapes import load_3dshapes, shapes_data
 from pyro_sparse.datasets.simulated import Simulated, anchored, anchored60, sim1
 from pyro_sparse.datasets.tables import Loaded, holzinger, load_bfi, load_embedded
@@ -37,10 +39,12 @@ __all__ = [
     "load_3dshapes",
     "load_bfi",
     "load_cars3d",
+    "load_cortex_counts",
     "load_embedded",
     "load_image_folders",
     "load_movielens",
     "load_mpi3d",
+    "load_pbmc",
     "load_peerread",
     "load_zeisel",
     "proxy_data",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -17,8 +17,9 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..data.columns import as_frame, in_numbers, under_names
-from ..data.design import names_of, taken_out
+from ..data.design import features_of, names_of, taken_out
 from ..data.ordered_categories import with_codes, words_of
+from ..data.row_weights import read_weights
 from ..inference.fit import fit as fit_model
 from ..inference.training.interrupt import whole
 from ..likelihoods import LikelihoodLike, get_likelihood
@@ -173,6 +174,8 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         exposure: VectorLike | None = None,
         covariates: Covariates | None = None,
         groups: Covariates | None = None,
+        sample_weight: VectorLike | str | None = None,
+        sample_weight_type: Literal["frequency", "survey"] | None = None,
     ) -> SparseFactorModel:
         """Learn the factor graph.
 
@@ -187,14 +190,20 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         covariates, groups : optional
             As in `pyro_sparse.fit`. Columns of X that they name are found in new rows as well; values are
             wanted of new rows, too.
+        sample_weight, sample_weight_type : optional
+            As in `pyro_sparse.fit`. New rows want none.
 
         Returns
         -------
         SparseFactorModel
             The estimator itself.
         """
+        X, weights = read_weights(X, sample_weight, sample_weight_type)
+        self._weight_column = sample_weight if isinstance(sample_weight, str) else None
         X, beside, _ = taken_out(X, {"covariates": covariates, "groups": groups})
         X = self._validated(X, reset=True)
+        if weights is not None and weights.kind != "equal":
+            beside |= {"sample_weight": weights.values, "sample_weight_type": weights.kind}
         model = SparseDecoder(
             n_features=X.shape[1],
             n_factors=self.n_factors,
@@ -236,10 +245,13 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         exposure: VectorLike | None = None,
         covariates: Covariates | None = None,
         groups: Covariates | None = None,
+        sample_weight: VectorLike | str | None = None,
+        sample_weight_type: Literal["frequency", "survey"] | None = None,
     ) -> np.ndarray:
         """`fit`, and the factor scores of its rows; arguments as in `fit`."""
         beside: dict[str, Any] = {"exposure": exposure, "covariates": covariates, "groups": groups}
-        return self.fit(X, y, **beside).transform(X, **beside)
+        self.fit(X, y, **beside, sample_weight=sample_weight, sample_weight_type=sample_weight_type)
+        return self.transform(X, **beside)
 
     def transform(
         self,
@@ -300,6 +312,7 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         exposure: VectorLike | None = None,
         covariates: Covariates | None = None,
         groups: Covariates | None = None,
+        sample_weight: VectorLike | None = None,
     ) -> float:
         """Mean evidence lower bound (ELBO) of rows; higher is better, and held-out rows are the honest test.
 
@@ -313,6 +326,8 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             Of these rows, if `fit` was given exposures.
         covariates, groups : optional
             Of these rows, if `fit` was given some.
+        sample_weight : array_like (row,), optional
+            How much each row counts in the mean.
 
         Returns
         -------
@@ -321,12 +336,15 @@ class SparseFactorModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """
         check_is_fitted(self)
         X, beside = self._beside(X, covariates, groups)
-        return float(self.fit_.score(self._validated(X), exposure=exposure, **beside))
+        beside |= {"exposure": exposure, "sample_weight": sample_weight}
+        return float(self.fit_.score(self._validated(X), **beside))
 
     def _beside(
         self, X: TableLike, covariates: Covariates | None, groups: Covariates | None
     ) -> tuple[TableLike, dict[str, Any]]:
         """The features of new rows, and their covariates by role; those that `fit` named are columns of X."""
+        if self._weight_column is not None:
+            X = features_of(X, (self._weight_column,))
         given: dict[str, Any] = {"covariates": covariates, "groups": groups}
         given = {role: self._covariates.get(role) if v is None else v for role, v in given.items()}
         X, beside, _ = taken_out(X, given)

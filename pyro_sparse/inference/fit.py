@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ import torch
 from .._utils.checks import check_whole
 from .._utils.torch_state import undisturbed
 from ..data.design import ROLES
+from ..data.row_weights import ARGUMENTS as WEIGHTS
 from ..models.autoencoder_pair import AutoencoderPair
 from ..models.multitask import MultiTaskRegression
 from ..models.observed_transition import ObservedTransition
@@ -103,6 +104,8 @@ class _Arguments:
     exposure: VectorLike | None
     covariates: Covariates | None
     groups: Covariates | None
+    sample_weight: VectorLike | str | None
+    sample_weight_type: Literal["frequency", "survey"] | None
     feature_names: Sequence[str] | None
     standardise: bool
     n_factors_init: Sequence[int] | None
@@ -122,7 +125,8 @@ def fit(
     dependency: LatentPenalty | None = ..., restarts: int | None = ..., seed: int = ...,
     schedule: Schedule | DependencySchedule | None = ..., holdout: float = ..., mask: TableLike | None = ...,
     exposure: VectorLike | None = ..., covariates: Covariates | None = ...,
-    groups: Covariates | None = ...,
+    groups: Covariates | None = ..., sample_weight: VectorLike | str | None = ...,
+    sample_weight_type: Literal["frequency", "survey"] | None = ...,
     feature_names: Sequence[str] | None = ..., standardise: bool = ...,
     n_factors_init: Sequence[int] | None = ..., n_jobs: int = ..., progress: bool = ...,
     checkpoint: str | os.PathLike[str] | None = ..., checkpoint_every: int = ...,
@@ -141,7 +145,8 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = ..., checkpoint_every: int = ...,
     device: str = ..., dtype: str | torch.dtype = ..., threads: int | None = ...,
     task: None = ..., inner: None = ..., dependency: None = ..., mask: None = ..., n_factors_init: None = ...,
-    exposure: None = ..., covariates: None = ..., groups: None = ..., **settings: object,
+    exposure: None = ..., covariates: None = ..., groups: None = ..., sample_weight: None = ...,
+    sample_weight_type: None = ..., **settings: object,
 ) -> TransitionFit: ...  # fmt: skip
 @overload
 def fit(
@@ -154,6 +159,7 @@ def fit(
     device: str = ..., dtype: str | torch.dtype = ..., threads: int | None = ...,
     task: None = ..., inner: None = ..., dependency: None = ..., mask: None = ..., n_factors_init: None = ...,
     exposure: None = ..., covariates: Covariates | None = ..., groups: None = ..., sparsity: None = ...,
+    sample_weight: None = ..., sample_weight_type: None = ...,
     **settings: object,
 ) -> ObservedFit: ...  # fmt: skip
 @overload
@@ -166,7 +172,8 @@ def fit(
     device: str = ..., dtype: str | torch.dtype = ..., threads: int | None = ...,
     actions: None = ..., id: None = ..., time: None = ..., time_step: None = ..., sparsity: None = ...,
     dependency: None = ..., mask: None = ..., feature_names: None = ..., n_factors_init: None = ...,
-    exposure: None = ..., covariates: None = ..., groups: None = ..., **settings: object,
+    exposure: None = ..., covariates: None = ..., groups: None = ..., sample_weight: None = ...,
+    sample_weight_type: None = ..., **settings: object,
 ) -> MultiTaskFit: ...  # fmt: skip
 @overload
 def fit(
@@ -179,7 +186,7 @@ def fit(
     task: None = ..., inner: None = ..., actions: None = ..., id: None = ..., time: None = ...,
     time_step: None = ..., sparsity: None = ..., mask: None = ..., feature_names: None = ...,
     n_factors_init: None = ..., exposure: None = ..., covariates: None = ..., groups: None = ...,
-    **settings: object,
+    sample_weight: None = ..., sample_weight_type: None = ..., **settings: object,
 ) -> AutoencoderFit: ...  # fmt: skip
 
 
@@ -210,6 +217,8 @@ def fit(
     exposure: VectorLike | None = None,
     covariates: Covariates | None = None,
     groups: Covariates | None = None,
+    sample_weight: VectorLike | str | None = None,
+    sample_weight_type: Literal["frequency", "survey"] | None = None,
     feature_names: Sequence[str] | None = None,
     standardise: bool = True,
     n_factors_init: Sequence[int] | None = None,
@@ -296,6 +305,13 @@ def fit(
     groups : as `covariates`, optional
         Categories whatever they hold: batches, schools, persons with several rows. Each group has an effect
         of its own on every feature (fixed effects), so that factors are those within groups.
+    sample_weight : array_like (row,) or name of a column, optional
+        How much each row counts, above 0. A named column of X is no feature.
+    sample_weight_type : {"frequency", "survey"}, optional
+        What weights mean; wanted unless all are 1. "frequency": a row of weight 3 counts as three identical
+        rows, under any model of a table. "survey": rows were sampled with unequal probabilities, and weights
+        are in proportion to the inverse of these; the likelihood is that of the weighted moments, counted as
+        often as there are effective rows, for a linear decoder and normal noise (`docs/weights.md`).
     feature_names : sequence of str, optional
         Names for an array, in the order of its columns.
     standardise : bool
@@ -352,6 +368,7 @@ def fit(
         time_step=time_step, sparsity=sparsity, dependency=dependency, restarts=restarts, seed=seed,
         schedule=schedule, holdout=holdout, mask=mask,
         exposure=exposure, covariates=covariates, groups=groups,
+        sample_weight=sample_weight, sample_weight_type=sample_weight_type,
         feature_names=feature_names, standardise=standardise, n_factors_init=n_factors_init, n_jobs=n_jobs,
         progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every, device=device,
         dtype=dtype, threads=threads, settings=settings,
@@ -560,7 +577,7 @@ def _concluded(result: FitResult, plan: _Plan) -> FitResult:
 _FOR = {
     **dict.fromkeys(("actions", "id", "time", "time_step", "sparsity"), "sequences"),
     **dict.fromkeys(("y", "task", "inner"), "tasks"),
-    **dict.fromkeys(("mask", *PER_ROW, *ROLES, "feature_names"), "tables"),
+    **dict.fromkeys(("mask", *PER_ROW, *ROLES, *WEIGHTS, "feature_names"), "tables"),
     "dependency": "tables and activations",
     "n_factors_init": "tables with a prior on weights",
 }

@@ -23,6 +23,8 @@ from ..data.columns import as_frame
 from ..data.design import ROLES, design_of, taken_out
 from ..data.frame_covariates import as_designed_sequences
 from ..data.read import read_table
+from ..data.row_weights import ARGUMENTS as WEIGHTS
+from ..data.row_weights import counted, read_weights, weights_findings
 from ..data.sequences import as_sequences
 from ..data.stores import store_of
 from ..data.tasks import Tasks, as_tasks
@@ -49,12 +51,14 @@ from .program.schedule import ProgramSchedule
 from .table.dependency_job import DependencyJob
 from .table.dependency_schedule import DependencySchedule
 from .table.job import TableJob
+from .table.normal_rows import has_normal_rows
 from .table.schedule import Schedule
 from .transition.job import TransitionJob
 from .transition.transition_schedule import TransitionSchedule
 
 if TYPE_CHECKING:
     from .._utils.types import TableLike
+    from ..data.row_weights import Reader, RowWeights
     from ..data.sequences import Sequences
     from ..data.table import Table
     from ..models.base import FactorModel
@@ -133,37 +137,84 @@ def n_features_of(data: Data) -> int | tuple[int, ...]:
 
 
 def _table(model: FactorModel, X: TableLike, arguments: Mapping[str, Any]) -> Table:
-    X = as_frame(as_one_table(X))
+    X, weights = read_weights(as_frame(as_one_table(X)), *(arguments[name] for name in WEIGHTS))
     covariates = {role: arguments[role] for role in ROLES if arguments[role] is not None}
-    features, of_rows, _ = taken_out(X, covariates)
+    names = ("mask", *PER_ROW, *model.likelihood.per_row_inputs)
+    beside = {**{name: arguments.get(name) for name in names}, **covariates}
+    findings = _columns_of_kinds(model, taken_out(X, covariates)[0], arguments)
+    if weights is None:
+        table = _read(model, arguments)(X, beside, None)
+    else:
+        _refuse_weights(model, weights, covariates, arguments)
+        table = counted(X, weights, beside, _read(model, arguments))
+    findings += check_read_table(table.of_caller, model.likelihood)
+    for finding in findings:  # before the time it takes to fit it
+        warnings.warn(f"X: {finding}", RuntimeWarning, stacklevel=5)
+    return replace(table, findings=(*findings, *weights_findings(weights)))
+
+
+def _columns_of_kinds(model: FactorModel, features: TableLike, arguments: Mapping[str, Any]) -> list[Finding]:
+    """Tell the model of the table's columns; what was chosen for them."""
     if isinstance(features, pd.DataFrame):
         check_positions(model, features.columns)
-    findings = []
-    if isinstance(model.likelihood, Columns) and store_of(X) is not None:
+    if isinstance(model.likelihood, Columns) and store_of(features) is not None:
         raise ValueError(
             "likelihood: a table that is read by rows has one likelihood for all columns; give that, or "
             "fewer rows, so that the table is held in memory"
         )
-    if model.likelihood.reads_columns and store_of(X) is None:
-        columns = columns_of(features, arguments["feature_names"], arguments["mask"])
-        findings += chosen_kinds(model.likelihood.chosen(columns))
-        model.take_columns(columns)
-    beside = {name: arguments.get(name) for name in (*PER_ROW, *model.likelihood.per_row_inputs)}
-    if of_rows and store_of(X) is None and not keeps(model.likelihood, "normal noise"):
-        n_rows = X.shape[0] if hasattr(X, "shape") else len(cast(list[Any], X))
-        model.take_likelihood(Adjusted(model.likelihood, design_of(of_rows, n_rows, None)[0].n_effects))
-    table = read_table(
-        X,
-        {**beside, **covariates},
-        likelihood=model.likelihood,
-        standardise=arguments["standardise"],
-        mask=arguments["mask"],
-        feature_names=arguments["feature_names"],
+    if not model.likelihood.reads_columns or store_of(features) is not None:
+        return []
+    columns = columns_of(features, arguments["feature_names"], arguments["mask"])
+    findings = chosen_kinds(model.likelihood.chosen(columns))
+    model.take_columns(columns)
+    return findings
+
+
+def _read(model: FactorModel, arguments: Mapping[str, Any]) -> Reader:
+    """What makes a `Table` for a model of rows, what goes with these, and a table whose units to take."""
+
+    def read(X: TableLike, beside: Mapping[str, Any], like: Table | None) -> Table:
+        per_row = dict(beside)
+        mask = per_row.pop("mask", None)
+        covariates = {role: per_row[role] for role in ROLES if per_row.get(role) is not None}
+        of_rows = taken_out(X, covariates)[1]
+        if of_rows and store_of(X) is None and not keeps(model.likelihood, "normal noise"):
+            n_rows = X.shape[0] if hasattr(X, "shape") else len(cast(list[Any], X))
+            n_effects = design_of(of_rows, n_rows, None)[0].n_effects
+            model.take_likelihood(Adjusted(model.likelihood, n_effects))
+        return read_table(
+            X,
+            per_row,
+            likelihood=model.likelihood,
+            standardise=arguments["standardise"],
+            mask=mask,
+            feature_names=arguments["feature_names"] if like is None else None,
+            like=like,
+        )
+
+    return read
+
+
+def _refuse_weights(
+    model: FactorModel, weights: RowWeights, covariates: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> None:
+    """Complain of survey weights where the likelihood knows more of rows than their mean and covariance."""
+    if weights.kind != "survey":
+        return
+    others = (
+        "keep each row with a probability of its weight over the largest one and fit these without weights"
     )
-    findings += check_read_table(table, model.likelihood)
-    for finding in findings:  # before the time it takes to fit it
-        warnings.warn(f"X: {finding}", RuntimeWarning, stacklevel=5)
-    return replace(table, findings=tuple(findings))
+    if not has_normal_rows(model):
+        raise ValueError(
+            "sample_weight: survey weights want a linear decoder and normal noise in all columns, under "
+            "which a table is known by its weighted mean and covariance; elsewhere factors are drawn for "
+            f"each row, and a power of their density is another model; {others}"
+        )
+    if covariates or arguments["dependency"] is not None:
+        name = next(iter(covariates), "dependency")
+        raise ValueError(
+            f"{name}: cannot be had together with survey weights; leave one of them out, or {others}"
+        )
 
 
 def _sequences(model: LatentTransition, X: TableLike, arguments: Mapping[str, Any]) -> Sequences:
@@ -232,7 +283,7 @@ _OF_SEQUENCES = ("actions", "id", "time", "time_step")
 PER_ROW = tuple(  # what the likelihoods read of rows beside their cells
     dict.fromkeys(name for kind in known_likelihoods() for name in get_likelihood(kind).per_row_inputs)
 )
-_OF_TABLES = ("mask", *PER_ROW, *ROLES, "feature_names")
+_OF_TABLES = ("mask", *PER_ROW, *ROLES, *WEIGHTS, "feature_names")
 KINDS = (
     Kind(
         LatentTransition, TransitionSchedule, 2, _sequences, (*_OF_SEQUENCES, "feature_names"),

@@ -96,7 +96,7 @@ def _cells(fit: Any, idata: ArvizData, X: TableLike | None) -> Facts:
 def _in_units(fit: Any, idata: ArvizData, X: TableLike | None) -> NDArray[np.float64] | None:
     table, data = getattr(fit, "table", None), getattr(fit, "data", None)
     if X is not None and table is not None and store_of(X) is None:
-        return np.asarray(read_like(features_of(X, table.design), fit.feature_names, labels_of(fit.model)))
+        return np.asarray(read_like(features_of(X, table.taken), fit.feature_names, labels_of(fit.model)))
     if data is not None and hasattr(data, "seen"):
         return np.where(data.seen, data.x, np.nan)
     if "observed_data" in group_names(idata):
@@ -245,6 +245,10 @@ def _call(fit: Any) -> tuple[str, list[str]]:
     table = getattr(fit, "table", None)
     if table is not None and getattr(table, "design", None) is not None:
         beside.append("the covariates and groups")
+    if (weights := getattr(table, "weights", None)) is not None and weights.kind != "equal":
+        data.append(f"sample_weight={weights.column!r}" if weights.column else "sample_weight=sample_weight")
+        data.append(f"sample_weight_type={weights.kind!r}")
+        beside += [] if weights.column else ["the weights of rows"]
     per_row = sorted(
         set(getattr(table, "per_row", ())) - {"design"}
     )  # which is made of covariates and groups

@@ -273,8 +273,9 @@ def gather(
         "asked": "Which feature depends on which factor",
         "heading": f"{counted(len(chosen), 'edge')} between {counted(len(features), 'feature')} and "
         f"{counted(len(factors), 'factor')}",
-        "size": f"{counted(len(fit.sample_names), 'row')}, {counted(len(features), 'feature')}, "
-        f"{counted(len(names), 'factor')} offered, {counted(fit.n_restarts, 'restart')}",
+        "size": f"{counted(len(fit.sample_names), 'row')}{_weighted(fit)}, "
+        f"{counted(len(features), 'feature')}, {counted(len(names), 'factor')} offered, "
+        f"{counted(fit.n_restarts, 'restart')}",
         "limits": f"An edge is here a loading of at least {salient:g} in size." if salient_only else "",
         "group_title": "Factor",
         "salient": salient,
@@ -298,7 +299,8 @@ def gather(
             for r in range(fit.n_restarts)
         ],
         "card": model_card(
-            fit, idata, fdr, [("rows", f"{len(fit.sample_names):,}"), ("features", f"{len(features):,}")], X
+            fit, idata, fdr,
+            [("rows", f"{len(fit.sample_names):,}{_weighted(fit)}"), ("features", f"{len(features):,}")], X,
         ),
         "csv": base64.b64encode(csv_bytes(chosen, index=False)).decode(),
     }  # fmt: skip
@@ -448,6 +450,12 @@ def _loading_cell(sizes: dict[str, float | bool]) -> Cell:
     sign = "± " if sizes["both_ways"] else ""
     mean, low, high = (f"{round(float(sizes[name]), 2) + 0.0:.2f}" for name in ("loading", "lower", "upper"))
     return Cell(f"{sign}{mean}", abs(float(sizes["loading"])), soft=f"{low} … {high}")
+
+
+def _weighted(fit: Fit) -> str:
+    """How many rows weights make of the table's; empty without any."""
+    weights = fit.settings.get("sample_weight")
+    return "" if weights is None else f" that count as {weights['counted']:,} ({weights['type']} weights)"
 
 
 def _covariates(fit: Fit, idata: ArvizData) -> list[dict[str, Any]]:

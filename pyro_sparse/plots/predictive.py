@@ -74,7 +74,7 @@ def plot_predictive(
             "tasks compare y with fit.predict()"
         )
     names = list(fit.feature_names)
-    data = read_like(features_of(X, fit.table.design), names, labels_of(fit.model))
+    data = read_like(features_of(X, fit.table.taken), names, labels_of(fit.model))
     unknown = [name for name in features or () if name not in names]
     if unknown:
         raise ValueError(f"features: {unknown} are not among the fit's features {names[:5]}…")

@@ -145,7 +145,7 @@ def _groups_of(
         raise ValueError(
             f"groups: got {groups!r}, the name of a column, and X has {there}; give values, one for each row"
         )
-    known = {*fit.feature_names, *(design.taken if (design := fit.table.design) is not None else ())}
+    known = {*fit.feature_names, *fit.table.taken}
     if isinstance(X, pd.DataFrame) and groups not in known:
         X = X.drop(columns=groups)
     return X, frame[groups].reset_index(drop=True), groups

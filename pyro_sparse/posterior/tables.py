@@ -184,7 +184,7 @@ def to_arviz(
     coords |= {"other_factor": coords["factor"], **{dim: list(at) for dim, at in (labels or {}).items()}}
     x = None
     if X is not None and store_of(X) is None:
-        x = read_like(features_of(X, fit.table.design), fit.feature_names, labels_of(fit.model))
+        x = read_like(features_of(X, fit.table.taken), fit.feature_names, labels_of(fit.model))
     if x is not None and x.size <= _MAX_OBSERVED_CELLS:
         groups["observed_data"] = {"x": (("sample", "feature"), x)}
     if x is not None and x.shape[0] == len(fit.sample_names):

@@ -70,7 +70,7 @@ def _useless(tmp_path):
 PUT_TOGETHER = {
     r"^columns: (?=.* is no column of the file)": lambda p: _of_table("a,b\n1,2\n", p, columns=["z"]),
     r"^(drop|index): (?=.* is no column of the file)": lambda p: _of_table("a,b\n1,2\n", p, drop=["z"]),
-    r"^covariates, groups: ": lambda p: _of_table("a,b\n1,2\n", p, beside=["z"]),
+    r"^covariates, groups, sample_weight: ": lambda p: _of_table("a,b\n1,2\n", p, beside=["z"]),
     r" text \('\S+' codec can't decode[^)]*\)": _latin,
     r"missing=(\[[^\]]*\])": lambda p: _of_table("a,b\n1,2\n-,3\nx,4\n", p),
     r"drop=\[.*?\], on the command line (?=--drop)": lambda p: _of_table("a,b\n1,2\nx,3\n", p),

@@ -681,3 +681,22 @@ def test_covariates_are_columns_that_may_hold_anything(run, table, tmp_path):
     assert list(fit.covariate_effects.index) == ["age", "site = north", "site = south"]
     done = run("fit", path, *QUICK, "--groups", "batch", "--out", tmp_path / "other")
     assert done.code == cli.BAD_INPUT and "'batch'" in done.err and "groups" in done.err
+
+
+def test_weights_of_rows_are_a_column(run, table, tmp_path):
+    frame = pd.read_csv(table, index_col=0)
+    frame = frame.fillna(frame.mean())
+    path, out = tmp_path / "weighted.csv", tmp_path / "fit"
+    frame.assign(w=np.arange(len(frame)) % 3 + 1).to_csv(path)
+    linear = [*QUICK, "--decoder", "linear", "--sample-weight", "w"]
+    done = run("fit", path, *linear, "--sample-weight-type", "survey", "--out", out)
+    assert done.code in (0, cli.NOTHING_FOUND), done.err
+    assert "120 rows, 6 features" in done.err and "survey weights: 120 rows" in done.err
+    fit = ps.load(out / "model.pt")
+    assert fit.feature_names == list(frame.columns) and len(pd.read_csv(out / "factors.csv")) == 120
+    assert fit.table.weights.kind == "survey" and fit.table.weights.column == "w"
+    assert "that count as 102 (survey weights)" in (out / "report.html").read_text()
+    done = run("fit", path, *linear, "--out", tmp_path / "other")
+    assert done.code == cli.BAD_INPUT and "wanted --sample-weight-type frequency (a row" in done.err
+    done = run("fit", path, *QUICK, "--sample-weight", "v", "--out", tmp_path / "other")
+    assert done.code == cli.BAD_INPUT and "--sample-weight: 'v' is no column" in done.err

@@ -7,9 +7,11 @@ import functools
 import hashlib
 import http.server
 import json
+import sys
 import threading
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -18,12 +20,15 @@ import pytest
 from pyro_sparse.datasets import (
     holzinger,
     load_bfi,
+    load_cortex_counts,
     load_embedded,
     load_movielens,
+    load_pbmc,
     load_peerread,
     load_zeisel,
 )
-from pyro_sparse.datasets.papers import _unique, quantile_normalise
+from pyro_sparse.datasets._names import unique_names
+from pyro_sparse.datasets.cells import counts_from_logs, most_variable, quantile_normalise
 
 ITEMS = [f"{scale}{i}" for scale in "ACENO" for i in range(1, 6)]
 BFI = Path(__file__).parents[3] / "shared" / "data"
@@ -214,7 +219,7 @@ def test_movielens_films_without_a_title_and_other_sources(films, tmp_path):
 
 
 def test_names_are_told_apart():
-    assert _unique(["a", "a (2)", "a", "a"]) == ["a", "a (2)", "a (3)", "a (4)"]
+    assert unique_names(["a", "a (2)", "a", "a"]) == ["a", "a (2)", "a (3)", "a (4)"]
 
 
 def test_movielens_archive(films, served, tmp_path):
@@ -234,6 +239,52 @@ def test_movielens_archive(films, served, tmp_path):
         archive.write(films / "movies.csv", "ml-25m/movies.csv")
     with pytest.raises(ValueError, match="ratings"):
         load_movielens(folder / "bad.zip", **small)
+
+
+@pytest.fixture
+def films_of_1998(films):
+    """The same ratings and films in the form of MovieLens-100k."""
+    from pyro_sparse.datasets.movielens import GENRES
+
+    folder = films.parent / "ml-100k"
+    folder.mkdir()
+    ratings = pd.read_csv(films / "ratings.csv").astype({"rating": int})
+    ratings.to_csv(folder / "u.data", sep="\t", header=False, index=False)
+    for name, half in (("base", ratings[::2]), ("test", ratings[1::2])):
+        half.to_csv(folder / f"u1.{name}", sep="\t", header=False, index=False)
+    with (folder / "u.item").open("w", encoding="latin-1") as lines:
+        for film, title in enumerate(pd.read_csv(films / "movies.csv")["title"]):
+            has = [int(genre in ("Crime", "Drama") and film == 3) for genre in GENRES]
+            title = 'Les "Misérables" (1995)' if film == 3 else title
+            lines.write("|".join([str(film), title, "01-Jan-1995", "", "address", *map(str, has)]) + "\n")
+    return folder
+
+
+def test_movielens_of_1998(films, films_of_1998, tmp_path):
+    small = {"n_movies": 4, "min_liked": 3}
+    expected = load_movielens(films, **small)
+    table = load_movielens(films_of_1998, **small)
+    np.testing.assert_array_equal(table.x.toarray(), expected.x.toarray())
+    assert table.rows["userId"].tolist() == expected.rows["userId"].tolist()
+    assert table.feature_names == ["same", "same (2)", "film 2", 'Les "Misérables" (1995)']
+    assert table.features["genres"].tolist() == ["", "", "", "Crime|Drama"]
+    with zipfile.ZipFile(tmp_path / "ml-100k.zip", "w") as archive:
+        for name in ("u.data", "u.item"):
+            archive.write(films_of_1998 / name, f"ml-100k/{name}")
+    archived = load_movielens(tmp_path / "ml-100k.zip", **small)
+    np.testing.assert_array_equal(archived.x.toarray(), expected.x.toarray())
+    (films_of_1998 / "u.data").unlink()
+    split = load_movielens(films_of_1998, **small)
+    np.testing.assert_array_equal(split.x.toarray(), expected.x.toarray())
+    (films_of_1998 / "u1.test").unlink()
+    with pytest.raises(ValueError, match=r"has u.item, but lacks \['u1.test'\]; want u.data"):
+        load_movielens(films_of_1998, **small)
+
+
+def test_films_of_1998_with_other_columns_are_refused(films_of_1998):
+    (films_of_1998 / "u.item").write_text("1|a film|01-Jan-1995||address|0|1\n")
+    with pytest.raises(ValueError, match=r"u\.item: want 24 columns .* got 7"):
+        load_movielens(films_of_1998, min_liked=3)
 
 
 ABSTRACTS = [
@@ -352,3 +403,102 @@ def test_quantile_normalise_by_hand():
     tie = (reference[2] + reference[3]) / 2
     expected = [reference[[3, 0, 1, 2]], [tie, reference[0], tie, reference[1]], reference]
     np.testing.assert_allclose(quantile_normalise(x), expected)
+
+
+def counts_of_cells():
+    """Six cells of five genes; every cell has a count of 1, and the fourth gene none."""
+    counts = np.random.default_rng(1).poisson([[3.0, 0.5, 8.0, 0.0, 30.0]], (6, 5)).astype(float)
+    counts[:, 1] = 1
+    return counts
+
+
+def test_counts_come_back_from_rounded_logs():
+    counts = counts_of_cells()
+    multiplier = np.linspace(2.0, 9.0, 6)[:, None]
+    logs = np.round(np.log1p(counts * multiplier), 3)  # as the file of PBMC rounds them
+    np.testing.assert_array_equal(counts_from_logs(logs), counts)
+    with pytest.raises(ValueError, match=r"row 2, column 0 gives c = "):
+        broken = logs.copy()
+        broken[2, 0] = np.log1p(2.5 * multiplier[2, 0])
+        counts_from_logs(broken)
+    with pytest.raises(ValueError, match="row 1 is empty"):
+        counts_from_logs(np.where(np.arange(6)[:, None] == 1, 0.0, logs))
+    with pytest.raises(ValueError, match="none below 0"):
+        counts_from_logs(logs - 1)
+
+
+def test_the_most_variable_genes_do_not_follow_depth():
+    rng = np.random.default_rng(0)
+    depth = rng.gamma(4.0, 1.0, (200, 1))
+    rate = np.tile([40.0, 40.0, 40.0, 4.0], (200, 1))
+    rate[:100, 3] = 40.0
+    counts = rng.poisson(depth * rate)
+    assert most_variable(counts, 1).tolist() == [3] and most_variable(counts, 9).tolist() == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="n_genes=0"):
+        most_variable(counts, 0)
+
+
+def test_pbmc(tmp_path):
+    anndata = pytest.importorskip("anndata")
+    counts = counts_of_cells()
+    logs = np.round(np.log1p(counts * np.linspace(2.0, 9.0, 6)[:, None]), 3)
+    genes, labels = ["a", "b", "c", "none", "d"], ["B", "T", "B", "T", "NK", "B"]
+    obs = pd.DataFrame({"bulk_labels": labels}, index=[f"cell{i}" for i in range(6)])
+    cells = anndata.AnnData(logs, obs=obs, var=pd.DataFrame(index=[f"gene{j}" for j in range(5)]))
+    cells.raw = anndata.AnnData(logs, obs=obs, var=pd.DataFrame(index=genes))
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    table = load_pbmc(tmp_path / "cells.h5ad")
+    np.testing.assert_array_equal(table.x.to_numpy(), counts[:, [0, 1, 2, 4]])
+    assert table.feature_names == list(table.x) == ["a", "b", "c", "d"]
+    assert table.rows["label"].tolist() == labels and table.x.index.tolist() == list(obs.index)
+    kept = load_pbmc(tmp_path / "cells.h5ad", n_genes=2).x
+    assert list(kept) == [table.feature_names[j] for j in most_variable(counts[:, [0, 1, 2, 4]], 2)]
+    del cells.raw
+    cells.write_h5ad(tmp_path / "none.h5ad")
+    with pytest.raises(ValueError, match=r"none\.h5ad: want \.raw"):
+        load_pbmc(tmp_path / "none.h5ad")
+
+
+def test_cortex_counts(tmp_path, monkeypatch):
+    counts, labels = counts_of_cells(), list("ababab")
+    cells, genes = [f"cell{i}" for i in range(6)], [f"gene{j}" for j in range(5)]
+    frame = pd.DataFrame(counts.astype(int), index=cells, columns=genes)
+    frame.assign(label=labels).to_csv(tmp_path / "cells.csv")
+    table = load_cortex_counts(tmp_path / "cells.csv")
+    np.testing.assert_array_equal(table.x.to_numpy(), counts[:, [0, 1, 2, 4]])
+    assert table.rows["label"].tolist() == labels and table.x.index.tolist() == cells
+    for change, message in (
+        ({"gene0": 0.5}, "whole numbers"),
+        ({"gene0": -1}, "whole numbers"),
+        ({"gene0": "many"}, "text in"),
+    ):
+        frame.assign(label=labels, **change).to_csv(tmp_path / "odd.csv")
+        with pytest.raises(ValueError, match=message):
+            load_cortex_counts(tmp_path / "odd.csv")
+    frame.to_csv(tmp_path / "unlabelled.csv")
+    with pytest.raises(ValueError, match="want a column 'label'"):
+        load_cortex_counts(tmp_path / "unlabelled.csv")
+    (tmp_path / "zeisel.rda").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "rdata", None)
+    with pytest.raises(ImportError, match="pip install rdata"):
+        load_cortex_counts(tmp_path / "zeisel.rda")
+
+
+def test_cortex_counts_of_r(tmp_path):
+    import xarray  # ArviZ needs it, too
+
+    counts, labels = counts_of_cells(), np.array(list("ababab"))
+    cells, genes = [f"cell{i}" for i in range(6)], [f"gene{j}" for j in range(5)]
+    matrix = xarray.DataArray(counts.T, dims=["dim_0", "dim_1"], coords={"dim_0": genes, "dim_1": cells})
+    found = {"zeisel": {"count.matrix.large": matrix, "labels": labels}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "rdata", SimpleNamespace(read_rda=lambda file: found))
+        (tmp_path / "zeisel.rda").write_bytes(b"")
+        table = load_cortex_counts(tmp_path / "zeisel.rda")
+        np.testing.assert_array_equal(table.x.to_numpy(), counts[:, [0, 1, 2, 4]])
+        assert list(table.x) == ["gene0", "gene1", "gene2", "gene4"] and table.rows["label"].tolist() == [
+            *labels
+        ]
+        del found["zeisel"]["labels"]
+        with pytest.raises(ValueError, match=r"it lacks \['labels'\]"):
+            load_cortex_counts(tmp_path / "zeisel.rda")

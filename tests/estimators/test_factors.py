@@ -41,7 +41,14 @@ def fitted(table, hurried_module):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:X. :RuntimeWarning")  # scikit-learn's tables are ordered blobs
-@parametrize_with_checks([SparseFactorModel(n_factors=1, restarts=1, steps=5, random_state=0)])
+@parametrize_with_checks(
+    [SparseFactorModel(n_factors=1, restarts=1, steps=5, random_state=0)],
+    expected_failed_checks=lambda estimator: dict.fromkeys(
+        ("check_sample_weights_list", "check_sample_weights_not_overwritten",
+         "check_sample_weight_equivalence_on_dense_data"),
+        "weights are refused unless sample_weight_type says what they are",
+    ),
+)  # fmt: skip
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
@@ -269,3 +276,20 @@ def test_covariates_may_be_columns_of_the_table_or_values():
     assert by_name.score(table) == pytest.approx(beside.score(x, groups=site))
     with pytest.raises(ValueError, match="groups: 'group' is not there"):
         beside.transform(x)
+
+
+def test_weights_of_rows_may_be_a_column_or_values():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 1)) + 0.5 * rng.normal(size=(60, 4))
+    table = pd.DataFrame(x, columns=list("abcd")).assign(w=rng.integers(1, 3, 60))
+    settings = {"n_factors": 1, "decoder": "linear", "restarts": 1, "steps": 40, "random_state": 0}
+    by_name = SparseFactorModel(**settings)
+    scores = by_name.fit_transform(table, sample_weight="w", sample_weight_type="frequency")
+    assert scores.shape == (60, 1) and list(by_name.feature_names_in_) == list("abcd")
+    beside = SparseFactorModel(**settings).fit(x, sample_weight=table.w, sample_weight_type="frequency")
+    assert_allclose(beside.components_, by_name.components_)
+    assert_allclose(by_name.transform(table[:9]), beside.transform(x[:9]), atol=1e-6)
+    rows = beside.fit_.log_likelihood(x)
+    assert beside.score(x, sample_weight=table.w) == pytest.approx(np.average(rows, weights=table.w))
+    with pytest.raises(ValueError, match="sample_weight: got weights, and not what they are"):
+        SparseFactorModel(**settings).fit(x, sample_weight=table.w)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ...findings.finding import Finding
 from ...likelihoods import Likelihood, LikelihoodLike, get_likelihood
 from ..column_types import columns_of
 from ..read import read_table
+from ..row_weights import read_weights, weights_findings
 from ..stores import store_of
 from ..table import Table
 from ._cells import Cells, cells_of
@@ -35,6 +36,8 @@ def check_table(
     *,
     mask: TableLike | None = None,
     feature_names: Sequence[str] | None = None,
+    sample_weight: VectorLike | str | None = None,
+    sample_weight_type: Literal["frequency", "survey"] | None = None,
     **per_row: VectorLike | None,
 ) -> list[Finding]:
     """What a table holds that would mislead a fit: ask before one; `fit` asks, too, and warns.
@@ -45,7 +48,7 @@ def check_table(
         As for `pyro_sparse.fit`. Of a table that is read by rows some thousand are looked at.
     likelihood : str, mapping or Likelihood
         As for the model.
-    mask, feature_names : optional
+    mask, feature_names, sample_weight, sample_weight_type : optional
         As for `pyro_sparse.fit`.
     **per_row : array_like (row,)
         What `pyro_sparse.fit` takes of rows beside their cells.
@@ -64,7 +67,8 @@ def check_table(
     -----
     Looked for: columns that copy one another; sets of which one follows from the others; rows that repeat or
     are on another scale; cells that make their column; codes, counts, levels and yes or no under the normal
-    likelihood; heavy tails; columns never seen together; batches of rows; overdispersed counts.
+    likelihood; heavy tails; columns never seen together; batches of rows; overdispersed
+    counts; how many rows survey weights leave.
 
     Examples
     --------
@@ -75,6 +79,7 @@ def check_table(
     [('a', 'b', 'total')]
     """
     names = None if feature_names is None else [str(name) for name in feature_names]
+    X, weights = read_weights(X, sample_weight, sample_weight_type)
     density = get_likelihood(likelihood)
     chosen: list[Finding] = []
     if density.reads_columns and store_of(X) is None:
@@ -82,7 +87,7 @@ def check_table(
         chosen = chosen_kinds(density.chosen(columns))
         density = density.for_columns(columns)
     table = read_table(X, per_row, likelihood=density, mask=mask, feature_names=names)
-    return [*chosen, *check_read_table(table, density)]
+    return [*chosen, *check_read_table(table, density), *weights_findings(weights)]
 
 
 def check_read_table(table: Table, likelihood: Likelihood) -> list[Finding]:

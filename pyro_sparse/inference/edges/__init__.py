@@ -115,7 +115,7 @@ def edge_posterior(
 
 
 def _per_row_inputs(fit: Fit) -> tuple[str, ...]:
-    return *getattr(getattr(fit.model, "likelihood", None), "per_row_inputs", ()), *ROLES
+    return *getattr(getattr(fit.model, "likelihood", None), "per_row_inputs", ()), *ROLES, "sample_weight"
 
 
 def _chosen(

@@ -62,7 +62,7 @@ def completed(fit: Fit, X: TableLike, table: Table, num_draws: int) -> np.ndarra
     """
     X = as_one_table(X)
     names, labels, whole = fit.feature_names, labels_of(fit.model), as_frame(X)
-    X = features_of(X, table.design)
+    X = features_of(X, fit.table.taken)
     filled = read_like(X, names, labels)  # what was seen stays as it is
     if table.mask is not None:
         predicted, excess = fit._expected(table, num_draws, average=True), fit.excess_cov
@@ -103,7 +103,7 @@ def completed_draws(
     tables = []
     for drawn in _draws_of(fit, holes, draws, seed, idata):
         cells[rows] = fit.table.given_back(drawn, holes.per_row)
-        tables.append(with_cells(X, cells, seen, fit.feature_names, labels, table.design))
+        tables.append(with_cells(X, cells, seen, fit.feature_names, labels, fit.table.taken))
     return tables
 
 

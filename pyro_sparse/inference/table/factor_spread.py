@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...models.base import FactorModel
     from .result import Fit
 
-__all__ = ["factor_roots", "roots_of"]
+__all__ = ["expanded_cells", "factor_roots", "roots_of"]
 
 _STEP = 1e-3  # of a factor, whose standard deviation is 1: for slopes by central differences, in float64
 
@@ -77,7 +77,7 @@ def factor_roots(model: FactorModel, batch: Batch, location: Tensor) -> Tensor:
         step[..., k] = _STEP
         slopes.append((model.decode(z + step, weights) - model.decode(z - step, weights))[0] / (2 * _STEP))
     jacobian = torch.stack(slopes, -1)  # row, feature, factor
-    information = _information(model, batch, model.decode(z, weights))
+    information = expanded_cells(model, batch, model.decode(z, weights))[1][0]
     precision = torch.linalg.inv(model.factor_cov[0]) + (jacobian * information.unsqueeze(-1)).mT @ jacobian
     # the root of the inverse, from that of the reversed precision: one triangular solve
     root = torch.linalg.cholesky(precision.flip((-2, -1))).flip((-2, -1))  # upper: precision = root root'
@@ -85,19 +85,29 @@ def factor_roots(model: FactorModel, batch: Batch, location: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(root, identity, upper=True).mT
 
 
-def _information(model: FactorModel, batch: Batch, f: Tensor) -> Tensor:
-    """Minus the second derivative of each cell's log density, (row, feature); 0 where missing.
+def expanded_cells(model: FactorModel, batch: Batch, f: Tensor) -> tuple[Tensor, Tensor]:
+    """Slope of each cell's log density in f, and minus its second derivative: (restart, row, feature).
 
-    Cells of rows of shares depend on one another: theirs is that of Poisson counts, which is their mean.
+    Both are 0 where a cell is missing. Cells of rows of shares depend on one another: theirs is the second
+    derivative of Poisson counts, which is their mean.
+
+    Parameters
+    ----------
+    model : FactorModel
+    batch : Batch
+        Rows.
+    f : Tensor (restart, row, feature)
+        Linear predictors.
     """
     with torch.enable_grad(), pyro.validation_enabled(False):
         leaf = f.detach().requires_grad_()
         log_p = model.likelihood(leaf, batch.per_row).log_prob(batch.x)
-        if log_p.shape != leaf.shape:
-            information = model.likelihood.mean(leaf, batch.per_row)
-        else:
-            (slope,) = torch.autograd.grad(log_p.sum(), leaf, create_graph=True)
+        separate = log_p.shape == leaf.shape
+        (slope,) = torch.autograd.grad(log_p.sum(), leaf, create_graph=separate, materialize_grads=True)
+        if separate:
             (bend,) = torch.autograd.grad(slope.sum(), leaf, materialize_grads=True)
             information = -bend
-    information = information.detach()[0].clamp(min=0)
-    return information if batch.mask is None else information * batch.mask
+        else:
+            information = model.likelihood.mean(leaf, batch.per_row)
+    slope, information = slope.detach(), information.detach().clamp(min=0)
+    return (slope, information) if batch.mask is None else (slope * batch.mask, information * batch.mask)

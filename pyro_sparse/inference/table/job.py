@@ -29,6 +29,7 @@ from ..training.parts import renumbered, split
 from ..training.ranks import ALONE, Ranks
 from ..training.restarts import (
     bent_starts,
+    charged,
     child_seeds,
     chosen_restart,
     found_factors,
@@ -56,6 +57,7 @@ from .graph_restarts import (
 )
 from .latent_penalty import LatentPenalty
 from .linear_maximum import has_closed_form_maximum, put_at_maxima
+from .marginal_likelihood import compared_rows
 from .residual_pairs import residual_pair_findings
 from .result import Fit
 from .sparse_run import SparseRun
@@ -66,6 +68,7 @@ from .unexplained import unexplained_findings
 from .wide_start import start_of
 
 if TYPE_CHECKING:
+    from ...data.row_weights import RowWeights
     from ...models.base import FactorModel
     from ...models.sparse_decoder import SparseDecoder
     from .decoder_run import DecoderRun
@@ -75,6 +78,7 @@ if TYPE_CHECKING:
 __all__ = ["TableGroup", "TableJob"]
 
 AXIS_BENT = (False, True)  # how the restarts in sparser axes begin
+_SAME_MAXIMUM = 0.1  # nats within which restarts have one graph's maximum, as far as the climb to it tells
 
 
 class TableJob:
@@ -168,6 +172,7 @@ class TableJob:
                 for n in table.per_row
             },
             "ranks": ranks.size,
+            **_settings_of(table.weights),
             **schedule.as_dict(),
         }
         self.fingerprint = files.fingerprint(
@@ -406,6 +411,11 @@ class TableJob:
                 **({"axis_restarts": trained.from_axes} if trained.from_axes else {}),
                 **({"graph_restarts": trained.from_graphs} if trained.from_graphs else {}),
                 **({} if maxima is None else {"graph_level": np.round(maxima.level, 3).tolist()}),
+                **(
+                    {}
+                    if trained.log_likelihood is None
+                    else {"log_likelihood": np.round(trained.log_likelihood.mean(1), 6).tolist()}
+                ),
                 **({"searched": sorted(maxima.searched)} if maxima is not None and maxima.searched else {}),
                 **(
                     {"supported_factors": maxima.supported} if maxima is not None and maxima.supported else {}
@@ -445,9 +455,26 @@ class TableJob:
         """The restarts of a model, what they are worth, and which is best."""
         train, heldout = judge(model, self.train, self.heldout, self.ranks, brief)
         edges, active = _sizes(model)
-        trained = TrainedRestarts(train, heldout, edges, 0, history, n_factors_init, bent, [], None, [])
-        best = chosen_restart(trained.rows, trained.all_rows, active, edges, len(self.table.x))
-        return trained._replace(best=best)
+        log_likelihood, parameters = None, edges
+        if not brief and self.ranks.size == 1:
+            log_likelihood = compared_rows(model, self.table, np.isfinite(train).all(1))
+        if log_likelihood is not None:
+            parameters = charged(edges, active, model.learn_factor_cov)
+        trained = TrainedRestarts(
+            train, heldout, edges, parameters, 0, history, n_factors_init, bent, [], None, [], log_likelihood
+        )
+        return trained._replace(best=self._best_of(trained, active))
+
+    def _best_of(self, trained: TrainedRestarts, active: np.ndarray) -> int:
+        """Which restart is best, of which so many factors are in use.
+
+        Restarts with one graph have one maximum: of these the one that is nearest to it.
+        """
+        n_rows = len(self.table.x)
+        if trained.log_likelihood is not None:
+            level, bound = trained.level(n_rows), np.nan_to_num(trained.rows.mean(1), nan=-np.inf)
+            return int(np.where(level >= level.max() - _SAME_MAXIMUM, bound, -np.inf).argmax())
+        return chosen_restart(trained.rows, trained.all_rows, active, trained.edges, n_rows)
 
     def _in_sparser_axes(self, whole: FactorModel, trained: TrainedRestarts) -> TrainedRestarts:
         """Two more restarts where the best one's axes are not the sparsest; better ones replace the worst."""
@@ -496,9 +523,7 @@ class TableJob:
             trained = trained.with_restart(place, new, r)._replace(from_graphs=[*trained.from_graphs, place])
         if not trained.from_graphs:
             return trained
-        edges, active = _sizes(whole)
-        best = chosen_restart(trained.rows, trained.all_rows, active, edges, n_rows)
-        return trained._replace(best=best)
+        return trained._replace(best=self._best_of(trained, _sizes(whole)[1]))
 
     def _findings(self, model: FactorModel, best: int, rows: np.ndarray) -> list[Finding]:
         """What a reader should know of restarts, by ELBOs of rows (restart, row)."""
@@ -587,6 +612,11 @@ def _start(
         bent=torch.as_tensor(bent, device=unit.device),
         unit=unit,
     )
+
+
+def _settings_of(weights: RowWeights | None) -> dict[str, Any]:
+    """What settings of a fit say of weights of rows."""
+    return {} if weights is None or weights.kind == "equal" else {"sample_weight": weights.as_dict()}
 
 
 def _sizes(model: FactorModel) -> tuple[np.ndarray, np.ndarray]:

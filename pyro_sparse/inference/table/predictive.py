@@ -135,6 +135,11 @@ def posterior_predictive(
         )
     if not len(table.x):
         raise ValueError("fit: a loaded one has no rows to replicate; give them, fit.with_data(X)")
+    if table.weights is not None and table.weights.kind == "survey":
+        raise ValueError(
+            "fit: has survey weights, and counts the moments of its rows rather than the rows; fit.sample(n) "
+            "draws rows of the population"
+        )
     if idata is None:
         n_draws = _number(table, 1, draws)
         model, n = pick(fit.model, [fit.best]), len(table.x)
@@ -203,7 +208,7 @@ def _groups(
 ) -> dict[str, xr.Dataset]:
     """The groups that replicates bring, in the caller's units."""
     table = fit.table
-    names = {"sample": fit.sample_names, "feature": fit.feature_names}
+    names = {"sample": table.sample_names, "feature": fit.feature_names}
     runs = {"chain": numbers[0], "draw": numbers[1]}
     cells = table.given_back(table.x, table.per_row)
     observed = cells if table.mask is None else np.where(table.mask, cells, np.nan)
@@ -221,8 +226,8 @@ def _groups(
     if "design" in table.per_row:
         beside["design"] = (("sample", "effect"), table.per_row["design"])
     if beside:
-        groups["constant_data"] = xr.Dataset(beside, {"sample": fit.sample_names})
+        groups["constant_data"] = xr.Dataset(beside, {"sample": table.sample_names})
     if levels is not None:
         dims = ("chain", "draw", "sample")
-        groups["log_likelihood"] = xr.Dataset({"x": (dims, levels)}, {**runs, "sample": fit.sample_names})
+        groups["log_likelihood"] = xr.Dataset({"x": (dims, levels)}, {**runs, "sample": table.sample_names})
     return groups

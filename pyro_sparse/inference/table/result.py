@@ -28,6 +28,7 @@ from ...data.design import ROLES
 from ...data.large_table import JUDGED_CELLS, LargeTable
 from ...data.per_row import check_names
 from ...data.read import Batch, Table, read_table
+from ...data.row_weights import counted_like, read_weights
 from ...findings.finding import Finding
 from ...graphs.alignment import apply_alignment
 from ..training._repr import in_short
@@ -138,8 +139,8 @@ class Fit(FitResult):
 
     @property
     def sample_names(self) -> list[str]:
-        """Names of the rows."""
-        return self.table.sample_names
+        """Names of the caller's rows."""
+        return self.table.of_caller.sample_names
 
     @property
     def factor_names(self) -> list[str]:
@@ -540,8 +541,18 @@ class Fit(FitResult):
 
     @isolated()
     def score(self, X: TableLike | RowStore | None = None, **per_row: RowInput) -> float:
-        """Mean of `log_likelihood`."""
-        return float(self._bounds(self._table(X, per_row)).mean())
+        """Mean of `log_likelihood`; weighted by `sample_weight`, or by the weights of the fit's own rows."""
+        beside = {name: values for name, values in per_row.items() if name != "sample_weight"}
+        given, weights = per_row.get("sample_weight"), self.table.weights
+        if X is None:
+            table = self._table(X, per_row)
+            if weights is not None and weights.kind == "frequency":  # as the same rows repeated
+                table, weights = self.table, None
+        else:
+            # of a mean only ratios matter, which need not be whole
+            X, weights = read_weights(X, given, None if given is None else "survey")
+            table = self._table(X, beside)
+        return float(np.average(self._bounds(table), weights=None if weights is None else weights.values))
 
     @isolated()
     def sample(self, n: int, seed: int = 0) -> np.ndarray:
@@ -592,7 +603,7 @@ class Fit(FitResult):
         mask : array_like of bool (row, feature), optional
             True where a cell was seen, beside NaN.
         **per_row : array_like (row,)
-            As in `transform`.
+            As in `transform`, and `sample_weight` if the fit had weights.
 
         Returns
         -------
@@ -605,7 +616,7 @@ class Fit(FitResult):
         ValueError, TypeError
             As `fit`: other columns, bad cells, a row without any, fewer than ten rows.
         """
-        table = read_table(X, per_row, likelihood=self.model.likelihood, mask=mask, like=self.table)
+        table = counted_like(X, per_row, self.table, self.model.likelihood, mask)
         check_number(len(table.x))
         if table.mask is not None:
             check_rows(table.mask)
@@ -614,6 +625,11 @@ class Fit(FitResult):
     # ---- inside --------------------------------------------------------------------------------------------
     def _table(self, X: TableLike | RowStore | None, per_row: Mapping[str, RowInput]) -> Table:
         """The fit's rows, or new ones."""
+        if per_row.get("sample_weight") is not None:
+            raise ValueError(
+                "sample_weight: what is said of a row does not depend on its weight; leave it out"
+            )
+        per_row = {name: values for name, values in per_row.items() if name != "sample_weight"}
         if X is not None:
             return read_table(X, per_row, likelihood=self.model.likelihood, like=self.table)
         for name, values in per_row.items():
@@ -623,7 +639,7 @@ class Fit(FitResult):
                 raise ValueError(f"{name}: is of the rows of X, and X was left out; give both or neither")
         if not len(self.table.x):
             raise ValueError("X: a loaded fit has no rows of its own; give some")
-        return self.table
+        return self.table.of_caller
 
     def _whole(self, X: TableLike | RowStore | None, method: str, per_row: Mapping[str, RowInput]) -> Table:
         """The table, refused if it is read by rows: the answer would be dense."""

@@ -12,6 +12,7 @@ import torch
 from ..._utils.version import __version__
 from ...data.design import ARRAYS as DESIGN_ARRAYS
 from ...data.design import Design
+from ...data.row_weights import RowWeights
 from ...data.table import Table
 from ...findings.finding import read_findings, write_findings
 from ..training import checkpoint as files
@@ -38,6 +39,8 @@ def write(fit: Fit, path: str | os.PathLike[str]) -> None:
     arrays |= {f"per_row.{name}": torch.as_tensor(value) for name, value in fit.table.per_row.items()}
     if fit.table.design is not None:
         arrays |= {f"design.{n}": torch.as_tensor(getattr(fit.table.design, n)) for n in DESIGN_ARRAYS}
+    if fit.table.weights is not None:
+        arrays["row_weights"] = torch.as_tensor(fit.table.weights.values)
     if fit.excess_cov is not None:
         arrays["excess_cov"] = torch.as_tensor(fit.excess_cov)
     if fit.noise_sd is not None:
@@ -56,6 +59,7 @@ def write(fit: Fit, path: str | os.PathLike[str]) -> None:
         "sample_names": fit.sample_names,
         "row_units": dict(fit.table.row_units),
         "design": None if fit.table.design is None else fit.table.design.as_dict(),
+        "weights": None if fit.table.weights is None else fit.table.weights.as_dict(),
         "settings": fit.settings,
         "findings": write_findings(fit.findings),
         "history": fit.history.to_dict("list"),
@@ -79,8 +83,11 @@ def fields_of(meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, 
     design = None
     if meta.get("design") is not None:
         design = Design.of_dict(meta["design"], *(arrays[f"design.{n}"] for n in DESIGN_ARRAYS))
+    weights = None
+    if (about := meta.get("weights")) is not None:
+        weights = RowWeights(about["type"], arrays["row_weights"], about["column"])
     return {
-        "table": Table.without_rows(**units, **names, per_row=per_row, design=design),
+        "table": Table.without_rows(**units, **names, per_row=per_row, design=design, weights=weights),
         "best": meta["best"],
         **{n: arrays[n] for n in _ARRAYS},
         "history": pd.DataFrame(meta["history"]),

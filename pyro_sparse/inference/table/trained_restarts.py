@@ -23,6 +23,8 @@ class TrainedRestarts(NamedTuple):
     train, heldout : ndarray (restart, row)
         ELBO of each row; None where no row is held out.
     edges : ndarray of int (restart,)
+    parameters : ndarray of int (restart,)
+        What a criterion charges for: edges and, of models with `log_likelihood`, correlations of factors.
     best : int
     history : list of dict
     n_factors_init, bent : ndarray (restart,)
@@ -31,11 +33,15 @@ class TrainedRestarts(NamedTuple):
         Restarts that began in sparser axes, and at graphs of a search.
     search : AxisStart or None
         Its axes, if not those of the restarts before it.
+    log_likelihood : ndarray (restart, row) or None
+        At the restarts' maxima, where factors can be summed out (`marginal_likelihood.py`). Restarts are then
+        compared by it and not by their bounds.
     """
 
     train: np.ndarray
     heldout: np.ndarray | None
     edges: np.ndarray
+    parameters: np.ndarray
     best: int
     history: list[dict[str, Any]]
     n_factors_init: np.ndarray
@@ -43,6 +49,7 @@ class TrainedRestarts(NamedTuple):
     from_axes: list[int]
     search: AxisStart | None
     from_graphs: list[int]
+    log_likelihood: np.ndarray | None = None
 
     @property
     def rows(self) -> np.ndarray:
@@ -56,7 +63,8 @@ class TrainedRestarts(NamedTuple):
 
     def level(self, n_rows: int) -> np.ndarray:
         """BIC of each restart, halved and negative."""
-        return bic(self.all_rows, self.edges, n_rows)
+        rows = self.all_rows if self.log_likelihood is None else self.log_likelihood
+        return bic(rows, self.parameters, n_rows)
 
     def at(self, maxima: Maxima) -> TrainedRestarts:
         """The same with the restart whose graph is best; those of the search began with its factors."""
@@ -80,6 +88,7 @@ class TrainedRestarts(NamedTuple):
             train=replaced(self.train, source.train),
             heldout=None if source.heldout is None else replaced(aside, source.heldout),
             edges=replaced(self.edges, source.edges),
+            parameters=replaced(self.parameters, source.parameters),
             best=self.best,
             history=sorted(history, key=lambda row: row["step"]),
             n_factors_init=replaced(self.n_factors_init, source.n_factors_init),
@@ -87,4 +96,9 @@ class TrainedRestarts(NamedTuple):
             from_axes=self.from_axes,
             search=self.search,
             from_graphs=self.from_graphs,
+            log_likelihood=(
+                None
+                if self.log_likelihood is None
+                else replaced(self.log_likelihood, cast(np.ndarray, source.log_likelihood))
+            ),
         )

@@ -35,6 +35,7 @@ __all__ = [
     "best_restart",
     "bic",
     "bent_starts",
+    "charged",
     "child_seeds",
     "chosen_restart",
     "compared_restarts",
@@ -73,6 +74,8 @@ _AS_GOOD = 0.05  # nats per row below the best up to which a restart explains th
 # Nats below the best criterion of a graph at its maximum, an approximate log evidence, up to which its graph
 # has a share of one in twenty: what an edge must not have against it to be present.
 _AS_LIKELY = 3.0
+# The same where BIC stands for the evidence, whose charge for a parameter may be half a nat off.
+_ABOUT_AS_LIKELY = 5.0
 
 
 def child_seeds(seed: int, n_restarts: int) -> list[int]:
@@ -256,6 +259,24 @@ def bic(rows: np.ndarray, edges: np.ndarray, n_rows: int) -> np.ndarray:
     return np.asarray(level - 0.5 * edges * np.log(n_rows))
 
 
+def charged(edges: np.ndarray, active: np.ndarray, correlated: bool) -> np.ndarray:
+    """What a criterion charges each restart for, (restart,): edges, and correlations that were learned.
+
+    Parameters
+    ----------
+    edges, active : ndarray of int (restart,)
+        Edges and factors in use.
+    correlated : bool
+        Whether correlations of factors are learned.
+
+    Examples
+    --------
+    >>> charged(np.array([9, 12]), np.array([1, 3]), True).tolist()
+    [9, 15]
+    """
+    return np.asarray(edges + active * (active - 1) // 2 if correlated else edges)
+
+
 def chosen_restart(
     judged: np.ndarray, all_rows: np.ndarray, active: np.ndarray, edges: np.ndarray, n_rows: int
 ) -> int:
@@ -379,11 +400,17 @@ def criterion_of(fit: Fit) -> tuple[np.ndarray, float]:
     -------
     level : ndarray (restart,)
         The criterion of graphs at their maxima (`graph_search.graph_level`, nats) where restarts are there;
-        else `level_of`, in nats per row.
+        BIC by the rows' log densities where factors are summed out; else `level_of`, in nats per row.
     margin : float
     """
     if "graph_level" in fit.settings:
         return np.asarray(fit.settings["graph_level"], dtype=float), _AS_LIKELY
+    if "log_likelihood" in fit.settings:
+        edge = np.asarray(fit.weights) != 0
+        active = found_factors(edge, prescribed_in_fit(fit))
+        parameters = charged(edge.sum((1, 2)), active, fit.model.learn_factor_cov)
+        per_row = np.asarray(fit.settings["log_likelihood"], dtype=float)[:, None]
+        return bic(per_row, parameters, fit.table.n_counted), _ABOUT_AS_LIKELY
     return level_of(fit), _AS_GOOD
 
 
@@ -404,8 +431,8 @@ def compared_restarts(fit: Fit, chain_restart: np.ndarray | None = None) -> tupl
     origin = np.arange(len(fit.weights)) if chain_restart is None else chain_restart
     rivals = np.logical_or(*rival_restarts(fit))[origin]
     best = list(origin).index(int(fit.best))
-    elbo, n_rows = np.asarray(fit.elbo)[origin], len(fit.sample_names)
-    return kept_restarts(elbo, n_rows, best=best, rivals=rivals), rivals
+    level = np.asarray(fit.settings.get("log_likelihood", fit.elbo))[origin]
+    return kept_restarts(level, fit.table.n_counted, best=best, rivals=rivals), rivals
 
 
 def doubted_factors(fit: Fit, used: np.ndarray | None = None) -> list[str]:

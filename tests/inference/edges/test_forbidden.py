@@ -19,6 +19,7 @@ from pyro_sparse.inference.edges.density.weight import SpikeSlab
 from pyro_sparse.inference.edges.mcmc.decoder import DecoderChains
 from pyro_sparse.inference.edges.mcmc.linear import LinearChains, LinearState
 from pyro_sparse.inference.edges.mcmc.row_moments import Moments
+from pyro_sparse.inference.edges.moves.rotations import related_factors
 
 ROWS, SLAB, SPIKE, NOISE = 12, 1.0, 0.1, 0.8
 LAW = MixtureDensity(True, SLAB, SPIKE)
@@ -66,12 +67,15 @@ def decoder_chains(world, likelihood, x, curve, trunk, head):
     z, weight, _, _ = world
     chains = DecoderChains(
         Cells(tensor(x.T[None]), None, {}, likelihood or NORMAL), curve, LAW, torch.as_tensor(PERMITTED),
-        torch.as_tensor(MUST), tensor(np.eye(2)[None]), RATES, False, (1.0, 1.0),
+        torch.as_tensor(MUST), related_factors(np.eye(2)), RATES, False, (1.0, 1.0),
     )  # fmt: skip
     noise = torch.full((1, 3), NOISE if likelihood is None else 1.0)
     odds = tensor(special.logit(ETA))[None, None]
     edge = torch.as_tensor(weight != 0)[None]
-    return chains, DecoderState(tensor(z[None]), tensor(weight[None]), edge, odds, head, noise, trunk, {})
+    precision = torch.eye(2, dtype=torch.float64)[None]
+    return chains, DecoderState(
+        tensor(z[None]), tensor(weight[None]), edge, odds, head, noise, trunk, precision, {}
+    )
 
 
 def test_linear_chains_have_the_odds_of_the_integral(world):

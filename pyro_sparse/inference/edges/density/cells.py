@@ -28,6 +28,7 @@ from ....likelihoods.base import PerRow
 
 __all__ = ["Cells", "Summed", "weighted"]
 
+_FARTHEST = 10.0  # that a cell pulls f at the first step
 _NEWTON = 3  # steps: log evidences of candidates were then right to some .005 (NOTEBOOK.md)
 _TIGHT = 5e-3  # noise over variance below which single precision costs log evidence tenths and more
 
@@ -297,6 +298,9 @@ class Cells:
             return root, step.squeeze(-1), half.squeeze(-1)
 
         _, slope, bend = self.expanded(near, noise)
+        # Where a yes or no is all but certain and wrong, a whole step goes anywhere, and the few that follow
+        # would not come back from there.
+        slope = torch.minimum(torch.maximum(slope, -_FARTHEST * bend), _FARTHEST * bend)
         _, beta, _ = solved(bend, _rows_by(slope + bend * (near - offset), phi))
         for left in range(newton, 0, -1):
             log_p, slope, bend = self.expanded(weighted(beta, phi) + offset, noise)

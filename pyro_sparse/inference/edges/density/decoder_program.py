@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ....likelihoods.base import PerRow
+from ....priors import LKJ
 from .cells import Cells
 from .curves import Curve, Trunk
 from .likelihood_parameters import LikelihoodParameters
@@ -40,6 +41,8 @@ class DecoderState(NamedTuple):
     noise : Tensor (chain, feature)
         Variance of a normal likelihood, 1 / theta of a negative binomial one, else 1.
     trunk : Trunk
+    precision : Tensor (chain, factor, factor), float64
+        Inverse of the factors' covariance C.
     per_row : mapping of str to Tensor (chain, 1, row)
         What the likelihood reads of rows; redrawn where only totals speak of it.
     likelihood_parameters : tuple of Tensor
@@ -55,6 +58,7 @@ class DecoderState(NamedTuple):
     head: Tensor
     noise: Tensor
     trunk: Trunk
+    precision: Tensor
     per_row: PerRow
     likelihood_parameters: tuple[Tensor, ...] = ()
     effects: Tensor | None = None
@@ -70,8 +74,8 @@ class DecoderProgram:
     curve : Curve
     density : WeightDensity
     permitted, must : Tensor of bool (feature, factor)
-    precision : Tensor (chain or 1, factor, factor)
-        Inverse of the factors' covariance.
+    related : ndarray of bool (factor, factor)
+        Factors that are correlated.
     eta_prior : tuple of ndarray
         a and b of the rates, each (factor,).
     shared_eta : bool
@@ -90,6 +94,10 @@ class DecoderProgram:
         Covariates of the rows, where the state holds effects of them.
     effect_sd : float
         Prior standard deviation of effects.
+    learn_cov : bool
+        Whether C is learned, a correlation matrix; otherwise it stays where it is.
+    correlation_prior : LKJ
+        Of C, where it is learned.
     unit : float
         Model units in one of the chains', of f and of normal cells.
     candidates : int
@@ -103,7 +111,7 @@ class DecoderProgram:
     density: WeightDensity
     permitted: Tensor
     must: Tensor
-    precision: Tensor
+    related: np.ndarray
     eta_prior: tuple[np.ndarray, np.ndarray]
     shared_eta: bool
     noise_prior: tuple[float, float]
@@ -113,6 +121,8 @@ class DecoderProgram:
     edge_offset: Tensor | None = None
     design: Tensor | None = None
     effect_sd: float = 1.0
+    learn_cov: bool = False
+    correlation_prior: LKJ = LKJ(1.0)
     unit: float = 1.0
     candidates: int = 6  # with three, chains took four fifths of the time for twice the error (NOTEBOOK.md)
     row_steps: int = 4
@@ -146,7 +156,7 @@ class DecoderProgram:
     def log_joint(self, state: DecoderState, f: Tensor) -> Tensor:
         """log p of data, factors, weights, rates, noise and layers of each chain, up to a constant."""
         total = self.cells_of(state).log_prob(f, state.noise).double().sum((-1, -2))
-        total -= 0.5 * self._squares(state.z).double().sum(-1)
+        total += self._log_factors(state)
         total -= 0.5 * (self.curve.head_precision(f) * state.head**2).sum((-1, -2))
         weight_log_prior = self.density.log_prob(state.weight, self.edge_log_odds(state), self.must)
         total += (weight_log_prior * self.permitted).double().sum((-1, -2))
@@ -221,8 +231,16 @@ class DecoderProgram:
         per_row = drawn_from_totals(cells, f, state.noise, self.totals, state.per_row, rng)
         return state._replace(per_row=per_row)
 
-    def _squares(self, z: Tensor) -> Tensor:
-        return ((z @ self.precision.to(z)) * z).sum(-1)
+    def _log_factors(self, state: DecoderState) -> Tensor:
+        """log p of factors and of their correlations, (chain,)."""
+        precision, n = state.precision, state.z.shape[1]
+        squares = ((state.z @ precision.to(state.z)) * state.z).sum((-1, -2), dtype=torch.float64)
+        total = -0.5 * squares
+        if self.learn_cov:
+            log_det = -torch.linalg.slogdet(precision)[1]
+            of_cov = self.correlation_prior.log_density(log_det.cpu().numpy(), precision.shape[-1])
+            total += torch.as_tensor(of_cov).to(total) - 0.5 * n * log_det
+        return total
 
     def log_noise_prior(self, noise: Tensor) -> Tensor:
         """log prior density of what a dispersion stands for, (chain, feature)."""

@@ -11,7 +11,8 @@ A sweep, for all chains, features and rows at once:
 
 A linear decoder has no layer to sum out, and expansions of its cells say where to move: weights of a feature
 and its intercept all at once (`moves/mh_weights.py`), then all factors of a row (`moves/rows.py`), then both,
-mapped so that what they predict stays (`moves/rotations.py`, `moves/expansion.py`).
+mapped so that what they predict stays (`moves/rotations.py`, with the factors' correlations where these are
+learned, and `moves/expansion.py`). Correlations are drawn given the factors (`moves/correlations.py`).
 
 Slab and spike are Laplace or normal, or any two densities (`density/user_density.py`); f depends on w and z
 through their product only.
@@ -30,6 +31,7 @@ from ..density.cells import Cells, weighted
 from ..density.decoder_program import DecoderProgram, DecoderState
 from ..density.rates import drawn_log_odds
 from ..moves.adaptation import OFTEN, Tuning
+from ..moves.correlations import moved_correlations
 from ..moves.covariates import moved_effects
 from ..moves.expansion import Expansion, translation
 from ..moves.hmc import adapted
@@ -38,7 +40,7 @@ from ..moves.metric import information
 from ..moves.mh_weights import line_weights
 from ..moves.permutation import Anchors, anchors_of, exchanged, prior_of_places
 from ..moves.rescaling import stretched
-from ..moves.rotations import Turns, related_factors
+from ..moves.rotations import Turns
 from ..moves.rows import curve_rows, line_rows
 from ..moves.shifts import levelled, shifted
 from ..moves.sir_weights import curve_weights
@@ -93,7 +95,7 @@ class DecoderChains(DecoderProgram):
         if self.totals is not None:
             state = levelled(self, state, rng)
         if self.curve.activation is None:
-            state = self._turned(state, rng)
+            state = self._in_other_axes(state, rng)
             state = state if self.totals is None else shifted(self, state, rng)
         line = self.curve.activation is None
         state, f, prob = (self._move_line if line else self._move_curve)(state, tuning, rng, warm)
@@ -109,6 +111,7 @@ class DecoderChains(DecoderProgram):
             tuning.rows = adapted(tuning.rows, accept) if warm else tuning.rows
             state = state._replace(z=z)
         state = self._expanded(state, rng) if line else stretched(self, state, rng)
+        state = self._correlated(state, rng)
         if not line:
             state = climbed(self, state, tuning, rng) if climb else moved(self, state, tuning, rng, warm)
         tuning.sweeps += 1
@@ -157,35 +160,55 @@ class DecoderChains(DecoderProgram):
         return prob.masked_fill(self.permitted, 0.0)
 
     @cached_property
-    def _turns(self) -> tuple[Turns, np.ndarray]:
-        """Moves of the axes, and the factors' covariance."""
+    def _turns(self) -> Turns:
         permitted, must = (mask.cpu().numpy() for mask in (self.permitted, self.must))
-        cov = torch.linalg.inv(self.precision.double()).cpu().numpy()
-        slab = self.density.stand_in.slab
-        related = related_factors(cov)
-        return Turns(permitted, must, related, self.density.in_slabs(), slab, round_share=0.2), cov
+        related, slab = self.related | self.learn_cov, self.density.stand_in.slab
+        return Turns(
+            permitted,
+            must,
+            related,
+            self.density.in_slabs(),
+            slab,
+            round_share=0.2,
+            correlation_prior=self.correlation_prior,
+        )
 
-    def _turned(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
-        """A line's axes, weights and factors together; what it predicts stays."""
-        turns, cov = self._turns
-        if not turns.pairs.any():
+    def _in_other_axes(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
+        """A line's axes: weights, factors and their correlations together; what it predicts stays."""
+        turns = self._turns
+        swivels, turning = self.learn_cov and turns.swivels.any(), turns.pairs.any()
+        if not swivels and not turning:
             return state
-        tensors = state.weight, self.edge_log_odds(state)
-        weight, log_odds = (tensor.double().cpu().numpy() for tensor in tensors)
-        weight, whole = turns.turned(weight, cov, log_odds, rng)
-        z = state.z @ torch.as_tensor(whole).to(state.z).mT
+        tensors = state.weight, self.edge_log_odds(state), torch.linalg.inv(state.precision)
+        weight, log_odds, cov = (tensor.double().cpu().numpy() for tensor in tensors)
+        by = np.eye(cov.shape[-1])
+        if swivels:
+            weight, cov, by = turns.swivelled(weight, cov, log_odds, rng)
+            state = state._replace(precision=torch.as_tensor(np.linalg.inv(cov)).to(state.precision))
+        if turning:
+            weight, turn = turns.turned(weight, cov, log_odds, rng)
+            by = turn @ by
+        z = state.z @ torch.as_tensor(by).to(state.z).mT
         return state._replace(weight=torch.as_tensor(weight).to(state.weight), z=z)
 
+    def _correlated(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
+        """Correlations of factors, where they are learned, as many pairs as there are factors."""
+        k = state.z.shape[-1]
+        if not self.learn_cov or k == 1:
+            return state
+        z, pairs = state.z.double(), rng.permutation(np.argwhere(np.triu(np.ones((k, k)), 1)))[:k]
+        cov, whole = (part.cpu().numpy() for part in (torch.linalg.inv(state.precision), z.mT @ z))
+        cov = moved_correlations(cov, whole, z.shape[1], pairs, self.correlation_prior, rng)
+        return state._replace(precision=torch.as_tensor(np.linalg.inv(cov)).to(state.precision))
+
     @cached_property
-    def _expansion(self) -> tuple[Expansion, np.ndarray]:
-        """Maps of the factors, and their precision."""
+    def _expansion(self) -> Expansion:
         permitted, must = (mask.cpu().numpy() for mask in (self.permitted, self.must))
-        maps = Expansion(permitted, must, self.density.in_slabs(), self.density.stand_in.slab)
-        return maps, self.precision.double().cpu().numpy()
+        return Expansion(permitted, must, self.density.in_slabs(), self.density.stand_in.slab)
 
     def _expanded(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
         """A line's factors mapped and translated, weights and intercepts likewise; what it predicts stays."""
-        maps, precision = self._expansion
+        maps, precision = self._expansion, state.precision.cpu().numpy()
         tensors = state.weight, self.edge_log_odds(state), state.z.double().mT @ state.z.double()
         weight, log_odds, whole = (tensor.double().cpu().numpy() for tensor in tensors)
         weight, by = maps.moved(weight, log_odds, whole, state.z.shape[1], precision, rng)
@@ -218,8 +241,11 @@ class DecoderChains(DecoderProgram):
     ) -> DecoderState:
         """Factors exchanged as far as anchors, odds and rates do not mind; weights of anchors drawn anew.
 
-        The weight of an anchor is summed over `_NODES` quantiles of the slab. Every third time, on average,
-        for it is the dearest part for few features; where it is in vain, the warm-up makes it rare.
+        Correlations that are learned go with their factors, unless these have anchors: then they are those
+        of the places. The weight of an anchor is summed over `_NODES` quantiles of the slab.
+
+        Every third time, on average, for it is the dearest part for few features; where it is in vain, the
+        warm-up makes it rare.
         """
         rows, factors, pairs = self._anchors
         if not len(pairs) or (len(rows) and not self.cells.separate):
@@ -235,8 +261,10 @@ class DecoderChains(DecoderProgram):
         k = state.weight.shape[-1]
         for column, factor in enumerate(factors):
             evidence[:, factor] += logsumexp(log_evidence[:, :, column], axis=0)
+        precision, cov_goes = state.precision, self.learn_cov and not len(rows)
         moment = (state.z.mT @ state.z).double().cpu().numpy()
-        order = exchanged(evidence, moment, self.precision.double().cpu().numpy(), pairs, rng)
+        moment = np.zeros_like(moment) if cov_goes else moment
+        order = exchanged(evidence, moment, precision.cpu().numpy(), pairs, rng)
         node_logits = np.take_along_axis(log_evidence, order[:, factors][None, ..., None], -1)[..., 0]
         pick = (node_logits + rng.gumbel(size=node_logits.shape)).argmax(0)
         in_vain = bool((order == np.arange(k)).all())
@@ -256,6 +284,9 @@ class DecoderChains(DecoderProgram):
         tuning.centre = tuning.centre.gather(-1, turn.expand_as(weight))
         tuning.width = tuning.width.gather(-1, turn.expand_as(weight))
         tuning.metric = tuning.metric.exchanged(turn)
+        if cov_goes:
+            precision = precision.gather(-1, turn.expand_as(precision))
+            precision = precision.gather(1, turn.mT.expand_as(precision))
         first = state.trunk.first
         if self.curve.activation is not None:
             first = first.gather(1, turn.mT.expand_as(first))
@@ -265,6 +296,7 @@ class DecoderChains(DecoderProgram):
             edge=edge,
             log_odds=state.log_odds.gather(-1, turn),
             trunk=state.trunk._replace(first=first),
+            precision=precision,
         )
         return state._replace(head=self._heads(state, weight, self.cells_of(state), rng)[0])
 
@@ -284,7 +316,7 @@ class DecoderChains(DecoderProgram):
 
     # ---- pieces --------------------------------------------------------------------------------------------
     def _normal(self, shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:
-        return torch.as_tensor(rng.standard_normal(tuple(shape)), device=self.precision.device)
+        return torch.as_tensor(rng.standard_normal(tuple(shape)), device=self.permitted.device)
 
     def _heads(
         self, state: DecoderState, weight: Tensor, cells: Cells, rng: np.random.Generator
@@ -365,4 +397,4 @@ class DecoderChains(DecoderProgram):
         log_odds = drawn_log_odds(
             edge.cpu().numpy(), self._free, self.eta_prior, self.shared_eta, self._offset, now, rng
         )
-        return torch.as_tensor(log_odds).to(self.precision)
+        return torch.as_tensor(log_odds).to(state.log_odds)

@@ -189,7 +189,7 @@ def _scale_check(fit: Fit, chains: ChainSummary, keep: NDArray[np.bool_]) -> Sca
 
 def _unused_rows(fit: Fit, n_rows: int) -> list[Finding]:
     """Whether the chains used all rows of the table."""
-    total = len(fit.sample_names) if len(fit.table.x) else n_rows
+    total = len(fit.table.x) or n_rows
     if n_rows >= total:
         return []
     message = f"The chains used {n_rows:,} of {total:,} rows: probabilities are those that so many rows give"

@@ -252,7 +252,7 @@ def chains_of(
         z = q.mean + q.stddev * torch.randn_like(q.mean)
     made = batch.per_row.keys() - table.row_units.keys()
     kernel, curved = _curved(model, batch, z, log_odds, density, prior, rates, origin, made, kept, settings)
-    return kernel, _line_in_other_axes(kernel, curved, rotated or [], seed)
+    return kernel, _line_in_other_axes(curved, rotated or [], seed)
 
 
 def _rotated(state: LinearState, rotated: list[bool], correlated: bool, seed: int) -> LinearState:
@@ -263,12 +263,10 @@ def _rotated(state: LinearState, rotated: list[bool], correlated: bool, seed: in
     return state._replace(weight=weight, cov=cov, edge=weight != 0)
 
 
-def _line_in_other_axes(
-    chains: DecoderChains, state: DecoderState, rotated: list[bool], seed: int
-) -> DecoderState:
+def _line_in_other_axes(state: DecoderState, rotated: list[bool], seed: int) -> DecoderState:
     """The same predictors, and for these chains of straight lines in other axes, correlations as they are."""
     weight, z = state.weight.clone(), state.z.clone()
-    covs = torch.linalg.inv(chains.precision.double()).expand(len(z), -1, -1).cpu().numpy()
+    covs = torch.linalg.inv(state.precision).cpu().numpy()
     for number, c in enumerate(np.flatnonzero(rotated)):
         now = weight[c].double().cpu().numpy()
         used = np.flatnonzero(now.any(0))  # a factor without a weight stays as it is
@@ -404,7 +402,9 @@ def _curved(
         density=density,
         permitted=permitted,
         must=must,
-        precision=torch.linalg.inv(cov.double()).to(z),
+        related=related_factors(cov.detach().cpu().double().numpy()),
+        learn_cov=model.learn_factor_cov,
+        correlation_prior=model.correlation_prior,
         noise_prior=(as_normal.prior_shape, as_normal.prior_scale / unit**2) if normal else (1.0, 1.0),
         shared_noise=normal and as_normal.shared,
         totals=(x if observed is None else x * observed).sum(1) if drawn else None,
@@ -432,6 +432,7 @@ def _curved(
         head=head,
         noise=noise.detach().clone(),
         trunk=trunk,
+        precision=torch.linalg.inv(cov.detach().double()).expand(len(z), -1, -1).clone(),
         per_row=per_row,
         likelihood_parameters=parameters.start(),
         effects=None if design is None else _effects(model, len(design)),

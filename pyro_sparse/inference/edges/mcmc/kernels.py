@@ -281,8 +281,7 @@ class CurvedRun:
     def terms(self) -> dict[str, Array]:
         """What else a state has that is reported, chain first, in model units; see `Terms`."""
         kernel, state = self.kernel, self.state
-        cov = _array(torch.linalg.inv(kernel.precision.double()))
-        terms = {"factor_correlation": np.broadcast_to(cov, (len(state.z), *cov.shape[1:]))}
+        terms = {"factor_correlation": _array(torch.linalg.inv(state.precision))}
         if kernel.cells.normal:
             terms["noise_sd"] = _array(state.noise.sqrt()) * kernel.unit
         if state.effects is not None:

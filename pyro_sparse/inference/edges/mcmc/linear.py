@@ -106,8 +106,7 @@ class LinearChains:
     related : ndarray of bool (factor, factor)
         Factors that are correlated.
     learn_cov : bool
-        Whether C is learned, a correlation matrix, as far as factors have no constraints to tell them apart;
-        otherwise it stays where it is.
+        Whether C is learned, a correlation matrix; otherwise it stays where it is.
     edge_offset : ndarray (feature, factor) or None
         Log odds of single edges beside those of their factor.
     shared_noise : bool
@@ -271,10 +270,9 @@ class LinearChains:
         )
 
     def _correlations(self, cov: Array, moments: Moments, rng: np.random.Generator) -> Array:
-        """Of pairs that no constraint tells apart, as many as there are factors."""
-        swivels = self._turns.swivels
-        pairs = np.argwhere(np.triu(swivels | swivels.T))
-        pairs = rng.permutation(pairs)[: len(cov[0])]
+        """Of as many pairs as there are factors."""
+        k = cov.shape[-1]
+        pairs = rng.permutation(np.argwhere(np.triu(np.ones((k, k)), 1)))[:k]
         return moved_correlations(cov, moments.whole, self.x.shape[1], pairs, self.correlation_prior, rng)
 
     def _angles(
@@ -315,12 +313,12 @@ class LinearChains:
             unit, density = self.slab_scale, self.density
             prior = self.correlation_prior
             weight, cov = moved_axes(weight, cov, log_odds, self.must, density, unit, prior, rng)
-            weight, cov = self._turns.gone_round(weight, cov, log_odds, rng)
+            weight, cov, _ = self._turns.gone_round(weight, cov, log_odds, rng)
             return state._replace(weight=weight, cov=cov)
         if len(self._angle_pairs) and rng.random() > _HELD:
             return state
         if self.learn_cov:
-            weight, cov = self._turns.swivelled(weight, cov, log_odds, rng)
+            weight, cov, _ = self._turns.swivelled(weight, cov, log_odds, rng)
         if not self.learn_cov or rng.random() < _BOTH:
             weight, _ = self._turns.turned(weight, cov, log_odds, rng)
         return state._replace(weight=weight, cov=cov)

@@ -12,12 +12,13 @@ from scipy.special import betaln
 from ...._utils.checks import check_whole
 from ...._utils.types import TableLike, VectorLike
 from ....data.columns import check_number, check_rows
-from ....data.read import Table, read_table
+from ....data.row_weights import counted_like
 from ...training.restarts import criterion_of
 from ..density.rates import rate_prior
 from .initialise import has_normal_noise
 
 if TYPE_CHECKING:
+    from ....data.table import Table
     from ...table.result import Fit
 
 __all__ = [
@@ -133,7 +134,7 @@ def table_of(fit: Fit, X: TableLike | None, per_row: Mapping[str, VectorLike] | 
         A loaded fit without X; too few rows; rows without a cell.
     """
     if X is not None:
-        table = read_table(X, per_row or {}, likelihood=fit.model.likelihood, like=fit.table)
+        table = counted_like(X, per_row or {}, fit.table, fit.model.likelihood)
         check_number(len(table.x))
         if table.mask is not None:
             check_rows(table.mask)

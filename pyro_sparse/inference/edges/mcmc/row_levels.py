@@ -3,8 +3,8 @@ r"""Rows at a state of the chains: their log densities, factors summed out, and 
 .. math:: \log p(x_i \mid \theta) = \log \int \prod_j p(x_{ij} \mid w_j^\top z + c_j, \theta) N(z; 0, C)\, dz
 
 A linear decoder under normal noise has it in closed form. Under any other likelihood a row's factors are
-drawn from a Student t distribution at the mode, with Laplace's spread, and weighed (importance sampling;
-Geweke 1989, Econometrica 57(6)). Predictive criteria ask for these; `scores` of rows for the factors.
+drawn and weighed (`table/row_integrals.py`). Predictive criteria ask for these; `scores` of rows for the
+factors.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...table.row_integrals import proposed, row_modes, t_draws
 from ..density.cells import Cells
 from ..density.decoder_program import DecoderProgram, DecoderState
 from .linear import LinearChains, LinearState
@@ -24,8 +25,7 @@ from .linear import LinearChains, LinearState
 __all__ = ["cell_constants", "line_levels", "linear_levels", "linear_scores"]
 
 Array = NDArray[np.float64]
-_NEWTON, _LONGEST = 8, 2.0  # steps towards a row's mode, and the length of one in a factor's prior units
-_FREEDOM, _DRAWS = 8.0, 16  # of the proposal; errors of a row's log density were then some .01 (test)
+_DRAWS = 16  # of a row's factors: errors of its log density were then some .01 (test)
 
 
 def linear_levels(kernel: LinearChains, state: LinearState) -> Array:
@@ -115,39 +115,25 @@ def line_levels(
         From `cell_constants`.
     rng : numpy.random.Generator
     """
-    cells, precision = program.cells_of(state), program.precision.double()
+    cells, precision = program.cells_of(state), state.precision
     weight, k = state.weight.double(), state.weight.shape[-1]
     pairs = (weight.unsqueeze(-1) * weight.unsqueeze(-2)).flatten(-2)
 
-    def parabola(z: Tensor) -> tuple[Tensor, Tensor]:
+    def expanded(z: Tensor) -> tuple[Tensor, Tensor]:
         """Slope (chain, row, factor) and minus the curvature of the log joint density."""
         _, slope, bend = cells.expanded(program.value(state, z.to(state.z)), state.noise)
         hessian = (bend.double().mT @ pairs).unflatten(-1, (k, k)) + precision.unsqueeze(1)
         return slope.double().mT @ weight - z @ precision, hessian
 
-    z = state.z.double()
-    for _ in range(_NEWTON):
-        slope, hessian = parabola(z)
-        step = torch.linalg.solve(hessian, slope.unsqueeze(-1)).squeeze(-1)
-        z = z + step * (_LONGEST / step.abs().amax(-1, keepdim=True).clamp(min=_LONGEST))
-    root = torch.linalg.cholesky(parabola(z)[1])
-    log_root = root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    base = 0.5 * torch.linalg.slogdet(precision)[1].unsqueeze(-1) - 0.5 * k * math.log(2 * math.pi)
-    of_t = math.lgamma((_FREEDOM + k) / 2) - math.lgamma(_FREEDOM / 2)
-    of_t -= 0.5 * k * math.log(_FREEDOM * math.pi)
-    base_of_cells = constants.double() + _log_base(program, state)
-    base_of_cells = base_of_cells if cells.mask is None else base_of_cells * cells.mask
-    weights = []
-    for _ in range(_DRAWS):
-        normal = torch.as_tensor(rng.standard_normal(tuple(z.shape))).to(z)
-        chi = torch.as_tensor(rng.chisquare(_FREEDOM, tuple(z.shape[:2]))).to(z)
-        off = normal * (_FREEDOM / chi).sqrt().unsqueeze(-1)
-        drawn = z + torch.linalg.solve_triangular(root.mT, off.unsqueeze(-1), upper=True).squeeze(-1)
-        log_p = cells.log_prob(program.value(state, drawn.to(state.z)), state.noise).double()
-        joint = (log_p + base_of_cells).sum(1) + base - 0.5 * ((drawn @ precision) * drawn).sum(-1)
-        proposal = of_t + log_root - 0.5 * (_FREEDOM + k) * (off.square().sum(-1) / _FREEDOM).log1p()
-        weights.append(joint - proposal)
-    return (torch.stack(weights).logsumexp(0) - math.log(_DRAWS)).cpu().numpy()
+    mode, root = row_modes(state.z.double(), expanded)
+    base = constants.double() + _log_base(program, state)
+    base = base if cells.mask is None else base * cells.mask
+    levels = []
+    for draw in t_draws(tuple(mode.shape), _DRAWS, rng):
+        z, log_ratio = proposed(mode, root, draw, precision)
+        log_p = cells.log_prob(program.value(state, z.to(state.z)), state.noise).double()
+        levels.append((log_p + base).sum(1) + log_ratio)
+    return (torch.stack(levels).logsumexp(0) - math.log(_DRAWS)).cpu().numpy()
 
 
 def cell_constants(program: DecoderProgram, state: DecoderState) -> Tensor:

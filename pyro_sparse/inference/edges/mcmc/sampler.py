@@ -204,6 +204,12 @@ def mcmc_edges(
     refuse_other_programs(fit.model)
     if log_likelihood:
         _check_levels(fit)
+    if (log_likelihood or scores) and fit.table.weights is not None and fit.table.weights.kind == "survey":
+        name = "log_likelihood" if log_likelihood else "scores"
+        raise ValueError(
+            f"{name}: of survey weights the chains read the weighted moments, and no rows; leave it out "
+            "(fit.log_likelihood() and fit.factor_draws() are of rows)"
+        )
     table = table_of(fit, X, per_row)
     exact = is_exact(fit)
     small = seconds_of(fit, 4) * min(len(table.x), MOST_ROWS) <= _SMALL

@@ -48,7 +48,7 @@ def _factors(program: DecoderProgram, state: DecoderState, rng: np.random.Genera
     for k in range(z.shape[-1]):
         log_s = grid((len(z),), _STEPS, _WIDTHS, rng)
         with_all = (z[..., k].double().unsqueeze(1) @ z.double()).squeeze(1)
-        with_all *= program.precision[:, k].double()
+        with_all *= state.precision[:, k]
         square = with_all[:, k].cpu().numpy()
         others = with_all.sum(1).cpu().numpy() - square
         level = -0.5 * square * np.exp(-2 * log_s) - others * np.exp(-log_s)

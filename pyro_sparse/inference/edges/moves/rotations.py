@@ -129,8 +129,8 @@ class Turns:
 
     def swivelled(
         self, weight: Array, cov: Array, log_odds: Array, rng: np.random.Generator
-    ) -> tuple[Array, Array]:
-        """Loadings and correlations after swivels of factors towards others.
+    ) -> tuple[Array, Array, Array]:
+        """Loadings and correlations after swivels of factors towards others, and the map of the factors.
 
         Parameters
         ----------
@@ -139,14 +139,24 @@ class Turns:
             C, with a diagonal of ones.
         log_odds : ndarray (chain, feature or 1, factor)
         rng : numpy.random.Generator
+
+        Returns
+        -------
+        weight : ndarray (chain, feature, factor)
+        cov : ndarray (chain, factor, factor)
+        map : ndarray (chain, factor, factor)
+            A: factors become ``z @ A.T``.
         """
+        whole = np.tile(np.eye(cov.shape[-1]), (len(cov), 1, 1))
         for pairs in self._matchings(weight, rng):
-            weight, cov = self._stepped(weight, cov, log_odds, pairs, rng)
-        return self.gone_round(weight, cov, log_odds, rng)
+            weight, cov, by = self._stepped(weight, cov, log_odds, pairs, rng)
+            whole = by @ whole
+        weight, cov, by = self.gone_round(weight, cov, log_odds, rng)
+        return weight, cov, by @ whole
 
     def gone_round(
         self, weight: Array, cov: Array, log_odds: Array, rng: np.random.Generator
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, Array, Array]:
         """The same after one factor's step that may go all the way round, in some sweeps.
 
         Parameters
@@ -157,8 +167,8 @@ class Turns:
         if self._goes_round(len(weight), rng):
             there = np.argwhere(self.swivels)
             i, j = there[rng.integers(len(there))]
-            weight, cov = self._swivelled_one(weight, cov, log_odds, int(i), int(j), rng)
-        return weight, cov
+            return self._swivelled_one(weight, cov, log_odds, int(i), int(j), rng)
+        return weight, cov, np.tile(np.eye(cov.shape[-1]), (len(cov), 1, 1))
 
     def _some(
         self, pairs: NDArray[np.bool_], chains: int, rng: np.random.Generator
@@ -202,7 +212,7 @@ class Turns:
         log_odds: Array,
         pairs: NDArray[np.intp],
         rng: np.random.Generator,
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, Array, Array]:
         """A swivel by a step of each pair's first factor towards the second, Metropolis."""
         n, _, k = weight.shape
         i, j = pairs.T
@@ -222,7 +232,7 @@ class Turns:
         zeros = (now == 0) & self.permitted[:, columns]  # of a mode: no draws of the spike
         level[(zeros[..., : len(i)] | zeros[..., len(i) :]).any(1)] = -np.inf
         taken = self._accepted(level, cov, wider, rng)
-        weight, cov = weight.copy(), cov.copy()
+        weight, cov, by = weight.copy(), cov.copy(), np.tile(np.eye(k), (n, 1, 1))
         weight[..., i] = np.where(taken[:, None], first, of_first)
         weight[..., j] = np.where(taken[:, None], second, of_second)
         for m, (a, b) in enumerate(pairs):
@@ -232,7 +242,10 @@ class Turns:
             row[:, a], row[:, b] = 1.0, cos[:, m]
             row = np.where(taken[:, m, None], row, old)
             cov[:, a], cov[:, :, a] = row, row
-        return weight, cov
+            stretch = np.where(taken[:, m], sin[:, m] / before[:, m], 1.0)
+            by[:, a, a] = stretch
+            by[:, a, b] = np.where(taken[:, m], cos[:, m] - stretch * np.cos(begun[:, m]), 0.0)
+        return weight, cov, by
 
     def _accepted(
         self, level: Array, cov: Array, wider: Array, rng: np.random.Generator
@@ -266,7 +279,7 @@ class Turns:
 
     def _swivelled_one(
         self, weight: Array, cov: Array, log_odds: Array, i: int, j: int, rng: np.random.Generator
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, Array, Array]:
         n, _, k = weight.shape
         permitted = self.permitted[:, i]
         begun = np.arccos(np.clip(cov[:, i, j], -1, 1))
@@ -292,7 +305,10 @@ class Turns:
         row[:, i] = 1.0
         row[:, j] = cos[:, 0][picked]
         cov[:, i], cov[:, :, i] = row, row
-        return weight, cov
+        by = np.tile(np.eye(k), (n, 1, 1))
+        stretch = sin[:, 0][picked] / sin[:, 0, 0]
+        by[:, i, i], by[:, i, j] = stretch, cos[:, 0][picked] - stretch * cos[:, 0, 0]
+        return weight, cov, by
 
     def _turned_pair(
         self,

@@ -67,14 +67,14 @@ def line_rows(
     rng : numpy.random.Generator
     """
     z = state.z
-    here = _proposal(program, state.weight, z, terms)
+    here = _proposal(state, z, terms)
     unit = torch.as_tensor(rng.standard_normal(tuple(here.mean.shape)), device=z.device)
     new = here.at(unit).permute(1, 2, 0).to(z)
     moved = program.value(state, new)
     terms_there = cells.expanded(moved, state.noise)
-    there = _proposal(program, state.weight, new, terms_there)
+    there = _proposal(state, new, terms_there)
     gain = (terms_there[0] - terms[0]).double().sum(1) + there.log_density(z) - here.log_density(new)
-    gain += 0.5 * (_squares(program, z) - _squares(program, new))
+    gain += 0.5 * (_squares(state, z) - _squares(state, new))
     accept = gain.clamp(max=0).exp().nan_to_num(0.0)
     yes = torch.as_tensor(rng.random(tuple(accept.shape)), device=z.device) < accept
     return LineRows(torch.where(yes.unsqueeze(-1), new, z), torch.where(yes.unsqueeze(1), moved, f), accept)
@@ -98,7 +98,7 @@ def curve_rows(
         Leapfrog step sizes.
     rng : numpy.random.Generator
     """
-    head, precision = state.head.to(state.z), program.precision.to(state.z)
+    head, precision = state.head.to(state.z), state.precision.to(state.z)
     layers = (state.weight, state.trunk, head)
 
     def energy_of(some: Cells) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
@@ -120,8 +120,8 @@ def curve_rows(
     return Moved(*(torch.cat(parts, 1) for parts in zip(*moves, strict=True)))
 
 
-def _squares(program: DecoderProgram, z: Tensor) -> Tensor:
-    return ((z @ program.precision.to(z)) * z).sum(-1).double()
+def _squares(state: DecoderState, z: Tensor) -> Tensor:
+    return ((z @ state.precision.to(z)) * z).sum(-1).double()
 
 
 class _Normal(NamedTuple):
@@ -147,12 +147,12 @@ class _Normal(NamedTuple):
         return total
 
 
-def _proposal(program: DecoderProgram, weight: Tensor, z: Tensor, terms: tuple[Tensor, ...]) -> _Normal:
+def _proposal(state: DecoderState, z: Tensor, terms: tuple[Tensor, ...]) -> _Normal:
     """In double precision: large counts have precisions that single precision cannot take apart."""
-    _, slope, bend = terms
+    (_, slope, bend), weight = terms, state.weight
     first, second = np.tril_indices(weight.shape[-1])
     pairs = (bend.mT @ (weight[..., first] * weight[..., second])).double().movedim(-1, 0)
-    prior, z = program.precision.double(), z.double()
+    prior, z = state.precision, z.double()
     entries = iter(pairs + prior[:, first, second].T.unsqueeze(-1))
     root = _root([[next(entries) for _ in range(i + 1)] for i in range(weight.shape[-1])])
     pull = ((slope.mT @ weight).double() - z @ prior).movedim(-1, 0)

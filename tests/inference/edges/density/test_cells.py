@@ -231,3 +231,18 @@ def test_a_mode_is_found_from_any_f_near_by_whatever_the_basis(kind):
         -best.fun + shift - np.linalg.slogdet(root)[1], abs=2e-3
     )
     assert found(2).log_evidence.item() == pytest.approx(found(3).log_evidence.item(), abs=0.05)
+
+
+@pytest.mark.parametrize("size", [8.0, 25.0, 1e4])
+def test_a_last_layer_is_found_from_where_every_cell_is_certain_and_wrong(size):
+    """Newton's whole first step from there ended far out, and chains of yes/no tables ran away to NaN."""
+    rng = np.random.default_rng(4)
+    phi = tensor(np.concatenate([np.ones((1, 2, 1, 60)), rng.standard_normal((1, 2, 3, 60))], 2))
+    x = tensor(rng.random((1, 2, 60)) < 0.5)
+    cells = Cells(x, None, {}, ps.likelihoods.Bernoulli())
+    near_zero, far = (
+        cells.sum_out(phi, 0.0, torch.ones(1, 2), torch.tensor([1.0, 2.0, 4.0, 4.0]).double(), near)
+        for near in (torch.zeros(1, 2, 60), size * (1 - 2 * x))
+    )
+    np.testing.assert_allclose(far.mean, near_zero.mean, atol=0.02)
+    np.testing.assert_allclose(far.log_evidence, near_zero.log_evidence, atol=0.05)

@@ -14,6 +14,7 @@ from pyro_sparse.inference.edges.density.mixture import MixtureDensity
 from pyro_sparse.inference.edges.density.rows_from_totals import drawn_from_totals
 from pyro_sparse.inference.edges.mcmc.decoder import DecoderChains
 from pyro_sparse.inference.edges.moves import shifts as _shifts
+from pyro_sparse.inference.edges.moves.rotations import related_factors
 from pyro_sparse.inference.edges.moves.shifts import levelled, shifted
 from pyro_sparse.likelihoods import NegativeBinomial, Poisson
 
@@ -117,8 +118,8 @@ def chains_of(permitted, counts, n, likelihood="poisson", must=False, missing=Fa
     anchors[0, 0] = must
     kernel = DecoderChains(
         Cells(x, seen if missing else None, {}, kind(size_factors=False)), Curve(None, 1, intercept_sd=0.8),
-        MixtureDensity(True, 0.7, 0.05), sees, anchors, torch.eye(2)[None], (np.ones(2), np.ones(2)), False,
-        (1.0, 1.0), totals=x.sum(1),
+        MixtureDensity(True, 0.7, 0.05), sees, anchors, related_factors(np.eye(2)),
+        (np.ones(2), np.ones(2)), False, (1.0, 1.0), totals=x.sum(1),
     )  # fmt: skip
     rng = np.random.default_rng(4)
     empty = torch.zeros(n, 1, 1)
@@ -130,6 +131,7 @@ def chains_of(permitted, counts, n, likelihood="poisson", must=False, missing=Fa
     state = DecoderState(
         z=same(rows, 2), weight=weight, edge=weight != 0, log_odds=torch.full((n, 1, 2), -0.5),
         head=same(g, 1).double(), noise=torch.full((n, g), 0.4), trunk=Trunk(empty, empty, empty),
+        precision=torch.eye(2, dtype=torch.float64).expand(n, 2, 2),
         per_row={"exposure": same(1, rows).exp()},
     )  # fmt: skip
     return kernel, state

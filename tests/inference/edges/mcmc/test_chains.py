@@ -87,7 +87,7 @@ class Joint:
         if alike:  # one variance for all features
             self.noise[:] = self.noise[:, :1]
         self.seen = rng.random((1, rows, G)) < 0.8 if missing else None
-        self.precision = np.linalg.inv(C)[None]
+        self.precision = np.linalg.inv(self.cov)
         self.free = self.permitted & ~self.must
 
     @property
@@ -146,6 +146,7 @@ def user_density(case):
         "one noise",
         "covariates",
         "turning flat covariates missing",
+        "flat",
     ],
 )
 @pytest.mark.slow
@@ -230,6 +231,11 @@ def test_linear_chains_leave_the_prior_alone(case):
         "bernoulli covariates missing",
         "negative binomial covariates",
         "multinomial covariates",
+        "tanh flat",
+        "poisson flat",
+        "bernoulli turning flat",
+        "poisson turning mixture known",
+        "multinomial turning flat",
     ],
 )
 @pytest.mark.slow
@@ -238,8 +244,16 @@ def test_decoder_chains_leave_the_prior_alone(case):
     n = 400
     name, density = user_density(case)
     missing, known, alike = ("missing" in case, "known" in case, "one" in case)
+    correlations = LKJ(1.0) if "flat" in case else LKJ((1.0, 50.0)) if "mixture" in case else None
     own = Joint(
-        n, 12, density=name, missing=missing, anchored="turning" not in case, known=known, alike=alike
+        n,
+        12,
+        density=name,
+        missing=missing,
+        anchored="turning" not in case,
+        prior=correlations,
+        known=known,
+        alike=alike,
     )
     rng, activation = own.rng, case.split()[0] if case[:4] in ("tanh", "relu") else None
     curve = Curve(activation, H if activation else 1)
@@ -273,15 +287,16 @@ def test_decoder_chains_leave_the_prior_alone(case):
     x = tensor(x) if seen is None else tensor(x) * seen
     chains = DecoderChains(
         Cells(x, seen, {}, likelihood), curve, density,
-        torch.as_tensor(own.permitted), torch.as_tensor(own.must), tensor(own.precision), RATES, False, NOISE,
+        torch.as_tensor(own.permitted), torch.as_tensor(own.must), RELATED, RATES, False, NOISE,
         totals=totals, edge_offset=None if own.known is None else tensor(own.known), shared_noise=alike,
         design=None if design is None else tensor(design), effect_sd=0.4,
+        learn_cov=correlations is not None, correlation_prior=correlations or LKJ(1.0),
     )  # fmt: skip
     noisy = likelihood.has_dispersion
     noise = tensor(own.noise) if noisy else torch.ones(n, G)
     state = DecoderState(
         tensor(own.z), tensor(own.weight), torch.as_tensor(own.edge), tensor(own.log_odds), head, noise,
-        trunk, {}, effects=effects,
+        trunk, torch.as_tensor(np.linalg.inv(own.cov)), {}, effects=effects,
     )  # fmt: skip
     if totals is not None:
         state = chains.with_rows(state, chains.value(state), rng)
@@ -308,6 +323,9 @@ def test_decoder_chains_leave_the_prior_alone(case):
         assert_same_law(effects=(effects.numpy() ** 2, state.effects.numpy() ** 2))
         now = now + (state.effects @ torch.as_tensor(design)).to(now)
     assert_same_law(value=(np.sqrt(np.abs(f)), now.abs().sqrt().numpy()))
+    cov = torch.linalg.inv(state.precision).numpy()
+    assert_same_law(correlation=(own.cov[:, 0, 1] ** 2, cov[:, 0, 1] ** 2))
+    assert (np.abs(cov - own.cov).max() > 1e-6) == (correlations is not None)
     if noisy:
         assert_same_law(noise=(np.log(own.noise), np.log(after["noise"])))
     else:
@@ -363,12 +381,12 @@ def test_evidence_that_is_carried_over_is_what_it_would_be_anew(monkeypatch):
     chains = DecoderChains(
         Cells(tensor(rng.standard_normal((3, G, 9))), None, {}, ps.likelihoods.Normal()), curve,
         MixtureDensity(True, SLAB, SPIKE),
-        torch.as_tensor(own.permitted), torch.as_tensor(own.must), tensor(own.precision), RATES, False, NOISE,
+        torch.as_tensor(own.permitted), torch.as_tensor(own.must), RELATED, RATES, False, NOISE,
     )  # fmt: skip
     head = torch.zeros(3, G, H + 2, dtype=torch.float64)
     state = DecoderState(
         tensor(own.z), tensor(own.weight), torch.as_tensor(own.edge), tensor(own.log_odds), head,
-        tensor(own.noise), trunk, None,
+        tensor(own.noise), trunk, torch.as_tensor(own.precision), None,
     )  # fmt: skip
 
     def checked(chains, state, cells, weight, tried, k, near, here):

@@ -17,6 +17,7 @@ from pyro_sparse.inference.edges.density.mixture import MixtureDensity
 from pyro_sparse.inference.edges.mcmc.decoder import DecoderChains
 from pyro_sparse.inference.edges.mcmc.linear import LinearChains, LinearState
 from pyro_sparse.inference.edges.mcmc.row_levels import cell_constants, line_levels, linear_levels
+from pyro_sparse.inference.edges.moves.rotations import related_factors
 
 N, G, K = 7, 4, 2
 LAW = MixtureDensity(True, 1.0, 0.1)
@@ -71,12 +72,13 @@ def test_under_others_they_are_those_of_quadrature(kind):
     noise = likelihood.dispersion().detach() if likelihood.has_dispersion else torch.ones(1, G).double()
     program = DecoderChains(
         Cells(tensor(x[None] * seen), tensor(seen[None]), {}, likelihood), Curve(None, 1), LAW,
-        torch.as_tensor(EVERY), torch.as_tensor(~EVERY), tensor(np.linalg.inv(COV)[None]),
+        torch.as_tensor(EVERY), torch.as_tensor(~EVERY), related_factors(COV),
         (np.ones(K), np.ones(K)), False, (1.0, 1.0), design=tensor(design),
     )  # fmt: skip
     state = DecoderState(
         torch.zeros(1, N, K).double(), tensor(weight[None]), torch.ones(1, G, K, dtype=torch.bool),
-        torch.zeros(1, 1, K).double(), tensor(c[None, :, None]), noise, Trunk(empty, empty, empty), {},
+        torch.zeros(1, 1, K).double(), tensor(c[None, :, None]), noise, Trunk(empty, empty, empty),
+        tensor(np.linalg.inv(COV)[None]), {},
         effects=tensor(effects[None]),
     )  # fmt: skip
     with torch.no_grad():

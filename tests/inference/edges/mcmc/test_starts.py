@@ -82,10 +82,10 @@ def test_chains_of_counts_in_other_axes_predict_what_they_did():
     cov = np.array([[1.0, 0.4, 0.0], [0.4, 1.0, 0.0], [0.0, 0.0, 1.0]])
     z = rng.multivariate_normal(np.zeros(3), cov, size=(3, 4000))
     state = DecoderState(
-        torch.as_tensor(z), torch.as_tensor(weight), torch.as_tensor(weight != 0), None, None, None, None, {}
-    )
-    kernel = SimpleNamespace(precision=torch.linalg.inv(torch.as_tensor(cov))[None])
-    new = _line_in_other_axes(kernel, state, [False, True, True], seed=0)
+        torch.as_tensor(z), torch.as_tensor(weight), torch.as_tensor(weight != 0), None, None, None, None,
+        torch.linalg.inv(torch.as_tensor(cov)).expand(3, -1, -1), {},
+    )  # fmt: skip
+    new = _line_in_other_axes(state, [False, True, True], seed=0)
     before, after = (s.weight @ s.z.mT for s in (state, new))
     torch.testing.assert_close(after, before, rtol=1e-6, atol=1e-6)
     assert torch.equal(new.z[0], state.z[0]) and torch.equal(new.edge, new.weight != 0)
@@ -112,7 +112,7 @@ def test_chains_of_counts_run_over_the_factors_that_the_fit_kept():
     assert state.weight.shape == (2, 8, 2) and all_factors.weight.shape == (2, 8, 4)
     torch.testing.assert_close(kernel.value(state), whole.value(all_factors), rtol=1e-4, atol=1e-4)
     assert kernel.permitted.shape == (8, 2) and state.log_odds.shape[-1] == 2
-    assert kernel.precision.shape[-2:] == (2, 2) and len(kernel.eta_prior[0]) == 2
+    assert state.precision.shape[-2:] == (2, 2) and len(kernel.eta_prior[0]) == 2
 
 
 @pytest.mark.parametrize(("a", "b"), [(1.0, 12.0), (8.0, 2.0), (1.0, 1.0)])

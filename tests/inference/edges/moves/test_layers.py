@@ -22,6 +22,7 @@ from pyro_sparse.inference.edges.moves import rows as _rows
 from pyro_sparse.inference.edges.moves.layers import _Target, climbed, moved
 from pyro_sparse.inference.edges.moves.metric import information
 from pyro_sparse.inference.edges.moves.rescaling import stretched
+from pyro_sparse.inference.edges.moves.rotations import related_factors
 from pyro_sparse.inference.edges.moves.rows import curve_rows
 
 N, G, K, H = 3, 5, 2, 3  # chains, features, factors, hidden units
@@ -53,13 +54,21 @@ def drawn(activation="tanh", rows=40, likelihood=None, missing=False, chains=N, 
     seen = tensor(rng.random(f.shape) < 0.7) if missing else None
     kernel = DecoderChains(
         Cells(tensor(x), seen, {}, likelihood or NORMAL), curve, MixtureDensity(True, 1.0, 0.1),
-        torch.as_tensor(permitted), torch.as_tensor(must), tensor(np.linalg.inv(COV)[None]),
+        torch.as_tensor(permitted), torch.as_tensor(must), related_factors(COV),
         (np.ones(K), np.ones(K)), False, (4.0, 1.0),
     )  # fmt: skip
     noise = torch.full((chains, G), 0.09 if likelihood is None else 1.0)
     odds = torch.zeros(chains, 1, K)
     return kernel, DecoderState(
-        tensor(z), tensor(weight), torch.as_tensor(edge), odds, head, noise, trunk, {}
+        tensor(z),
+        tensor(weight),
+        torch.as_tensor(edge),
+        odds,
+        head,
+        noise,
+        trunk,
+        torch.as_tensor(np.tile(np.linalg.inv(COV), (chains, 1, 1))),
+        {},
     )
 
 
@@ -333,7 +342,8 @@ def test_stretches_bring_factors_to_their_scale_at_once():
 def test_scale_of_a_factor_follows_its_density():
     """With two rows z'z / s^2 and six weights that are edges, against numerical integration."""
     kernel, state = drawn(rows=2, chains=1)
-    kernel = replace(kernel, precision=torch.eye(K)[None], must=kernel.permitted)
+    kernel = replace(kernel, must=kernel.permitted)
+    state = state._replace(precision=torch.eye(K, dtype=torch.float64)[None])
     n = 4000
     many = DecoderState(*(
         Trunk(*(q.expand(n, -1, -1) for q in p)) if isinstance(p, Trunk)

@@ -22,6 +22,7 @@ from pyro_sparse.inference.edges.density.decoder_program import DecoderProgram, 
 from pyro_sparse.inference.edges.density.mixture import MixtureDensity
 from pyro_sparse.inference.edges.density.user_density import density_of
 from pyro_sparse.inference.edges.moves.mh_weights import line_weights
+from pyro_sparse.inference.edges.moves.rotations import related_factors
 from pyro_sparse.inference.edges.moves.rows import line_rows
 
 G, K, ROWS, CHAINS, MOVES = 4, 2, 12, 4000, 5
@@ -103,12 +104,13 @@ def drawn(family, density="laplace", missing=True, chains=CHAINS, seed=0):
     prior = density_of(Apart()) if density == "apart" else MixtureDensity(density == "laplace", SLAB, SPIKE)
     program = DecoderProgram(
         Cells(x, seen, {}, likelihood), curve, prior, torch.as_tensor(PERMITTED), torch.as_tensor(MUST),
-        tensor(np.linalg.inv(C)[None]), (np.ones(K), np.ones(K)), False, (4.0, 1.0),
+        related_factors(C), (np.ones(K), np.ones(K)), False, (4.0, 1.0),
     )  # fmt: skip
     log_odds = np.tile(np.log(RATE / (1 - RATE)), (chains, 1, 1))
     state = DecoderState(
         tensor(z), tensor(weight), torch.as_tensor(edge), tensor(log_odds), torch.as_tensor(head),
-        torch.full((chains, G), noise), Trunk(*(torch.zeros(chains, 1, 1) for _ in range(3))), {},
+        torch.full((chains, G), noise), Trunk(*(torch.zeros(chains, 1, 1) for _ in range(3))),
+        torch.as_tensor(np.tile(np.linalg.inv(C), (chains, 1, 1))), {},
     )  # fmt: skip
     return program, state
 
@@ -198,7 +200,8 @@ def test_weights_under_normal_noise_are_those_of_enumerated_edges():
     def every(t):
         return t[table : table + 1].expand(chains, *t.shape[1:])
 
-    state = DecoderState(*(every(t) for t in one[:6]), Trunk(*(every(t) for t in one.trunk)), {})
+    trunk = Trunk(*(every(t) for t in one.trunk))
+    state = DecoderState(*(every(t) for t in one[:6]), trunk, every(one.precision), {})
     cells = Cells(program.cells.x[table : table + 1], program.cells.mask, {}, program.cells.likelihood)
     program = DecoderProgram(**{**program.__dict__, "cells": cells})
     rng, prob = np.random.default_rng(0), []
@@ -214,7 +217,8 @@ def test_weights_under_normal_noise_are_those_of_enumerated_edges():
 def test_rows_under_normal_noise_are_drawn_from_their_conditional():
     copies = 20_000
     program, one = drawn("normal", chains=1)
-    state = DecoderState(*(t.expand(copies, *t.shape[1:]) for t in one[:6]), Trunk(*one.trunk), {})
+    every = [t.expand(copies, *t.shape[1:]) for t in (*one[:6], one.precision)]
+    state = DecoderState(*every[:6], Trunk(*one.trunk), every[6], {})
     f = program.value(one)
     terms = tuple(t.expand(copies, -1, -1) for t in program.cells.expanded(f, one.noise))
     new = line_rows(program, state, f.expand(copies, -1, -1), terms, program.cells, np.random.default_rng(0))

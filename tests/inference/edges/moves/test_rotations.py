@@ -39,7 +39,9 @@ def test_a_turn_changes_neither_what_is_predicted_nor_the_law_of_the_factors():
 def test_a_swivel_keeps_the_covariance_of_what_is_predicted():
     rng = np.random.default_rng(0)
     weight, cov = rng.normal(size=(50, 4, 3)), np.tile(THREE, (50, 1, 1))
-    new, other = turns(np.ones((4, 3))).swivelled(weight, cov, np.zeros((50, 1, 3)), rng)
+    new, other, by = turns(np.ones((4, 3))).swivelled(weight, cov, np.zeros((50, 1, 3)), rng)
+    np.testing.assert_allclose(new @ by, weight, atol=1e-10)
+    np.testing.assert_allclose(by @ cov @ by.swapaxes(1, 2), other, atol=1e-10)
     assert (np.abs(other - cov).max((1, 2)) > 0.01).mean() > 0.9
     np.testing.assert_allclose(np.diagonal(other, axis1=1, axis2=2), 1.0)
     np.testing.assert_allclose(
@@ -64,7 +66,7 @@ def test_swivels_leave_loadings_and_correlations_of_the_prior_alone(monkeypatch,
     assert np.argwhere(own.swivels).tolist() == [[1, 0], [1, 2], [2, 0], [2, 1]]
     new, other = weight, cov
     for _ in range(60):
-        new, other = own.swivelled(new, other, log_odds, rng)
+        new, other, _ = own.swivelled(new, other, log_odds, rng)
     assert np.corrcoef(cov[:, 1, 2], other[:, 1, 2])[0, 1] < 0.2 and not new[:, ~permitted].any()
     for i, j in [(0, 1), (0, 2), (1, 2)]:
         assert stats.ttest_ind(cov[:, i, j] ** 2, other[:, i, j] ** 2, equal_var=False).pvalue > 6e-5
@@ -163,7 +165,7 @@ def test_zeros_of_a_mode_are_not_swivelled():
     weight[:100, :, 1:], weight[100:200, 5:] = 0.0, 0.0
     new, other = weight, cov
     for _ in range(3):
-        new, other = turns(np.ones((30, 3))).swivelled(new, other, np.zeros((300, 1, 3)), rng)
+        new, other, _ = turns(np.ones((30, 3))).swivelled(new, other, np.zeros((300, 1, 3)), rng)
     assert np.linalg.eigvalsh(other).min() > 1e-3
     moved = np.abs(other - cov).max((1, 2)) > 0.01
     assert moved[200:].mean() > 0.9 and not moved[100:200].any()
