@@ -257,20 +257,20 @@ def ap_of_one(graph: Any, known: Any, seed: int) -> float:
 def said_and_found(graphs: list[Any], held: int, seed: int) -> list[list[float]]:
     """What the other refits say of each edge, and whether the one that is held out shows it."""
     import pyro_sparse as ps
-    from pyro_sparse.inference.edges.dictionaries import match_latents
 
     others = [r for r in range(len(graphs)) if r != held]
+    shared = [shared_by_all(graphs, side) for side in ("out", "in")]
+    if not all(map(len, shared)):
+        return binned(np.zeros(0), np.zeros(0, dtype=bool))
     idata, alone = (ps.edge_posterior([graphs[r] for r in some], seed=seed) for some in (others, [held]))
     p, shown = (ps.edge_prob(posterior).to_numpy() for posterior in (idata, alone))
     pairs = []
-    for side, ours, theirs in zip(("out", "in"), numbers_of(idata), numbers_of(alone), strict=True):
-        living = [getattr(g, f"rate_{side}") > 0 for g in graphs]
-        same = match_latents([getattr(g, f"directions_{side}") for g in graphs], living).number
+    for same, ours, theirs in zip(shared, numbers_of(idata), numbers_of(alone), strict=True):
         place, place_held = ({n: i for i, n in enumerate(of[:, 0])} for of in (ours, theirs))
         rows = [
             (place[row[others[0]]], place_held[row[held]])
             for row in same
-            if row.min() >= 0 and row[others[0]] in place and row[held] in place_held
+            if row[others[0]] in place and row[held] in place_held
         ]
         pairs.append(np.array(rows, dtype=int).reshape(-1, 2).T)
     (out, out_held), (into, into_held) = pairs
@@ -278,11 +278,21 @@ def said_and_found(graphs: list[Any], held: int, seed: int) -> list[list[float]]
     return binned(said, shown_again)
 
 
+def shared_by_all(graphs: list[Any], side: str) -> np.ndarray:
+    """Numbers of the latents that all refits have, (latent, refit)."""
+    from pyro_sparse.inference.edges.dictionaries import match_latents
+
+    living = [getattr(graph, f"rate_{side}") > 0 for graph in graphs]
+    same = match_latents([getattr(graph, f"directions_{side}") for graph in graphs], living).number
+    return same[(same >= 0).all(1)]
+
+
 def binned(said: np.ndarray, shown_again: np.ndarray) -> list[list[float]]:
     """Of each bin of what is said: its sum, how many were shown again, and how many there are."""
     home = np.digitize(said, BINS) - 1
     return [
-        [said[home == b].sum(), shown_again[home == b].sum(), (home == b).sum()] for b in range(len(BINS) - 1)
+        [float(said[home == b].sum()), int(shown_again[home == b].sum()), int((home == b).sum())]
+        for b in range(len(BINS) - 1)
     ]
 
 
@@ -314,7 +324,7 @@ def real_summary(row: Row) -> Row:
     """Means over the refits of an arm, and, of its edges, what was said and found in each bin."""
     names = [n for n, v in row.items() if isinstance(v, list) and n != "replication"]
     summary = {name: float(np.mean(row[name])) for name in names} | {"cpu_s_per_M": row["cpu_s_per_M"]}
-    if "replication" in row:
+    if "replication" in row:  # empty where refits share no latent
         sums = np.sum(row["replication"], 0)
         there = sums[:, 2] > 0
         summary["replication"] = (sums[there, :2] / sums[there, 2:]).tolist()

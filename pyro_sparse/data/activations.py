@@ -133,7 +133,7 @@ def read_activations(X: object, standardise: bool = True) -> Activations:
     TypeError
         X is no pair.
     ValueError
-        Not two tables of numbers with the same rows; values that are not finite, or all alike.
+        Not two tables of floating-point numbers with the same rows; values that are not finite, or all alike.
     """
     if not isinstance(X, tuple | list) or len(X) != 2:
         kind = f"{len(X)} of them" if isinstance(X, tuple | list) else f"a {type(X).__name__}"
@@ -151,12 +151,16 @@ def read_activations(X: object, standardise: bool = True) -> Activations:
 
 
 def _as_rows(side: Any, name: str) -> Any:
-    """An array or a tensor (row, d) of real numbers."""
-    rows = side if isinstance(side, np.ndarray | Tensor) else np.asarray(side)
-    real = rows.dtype.is_floating_point if isinstance(rows, Tensor) else rows.dtype.kind in "fiu"
+    """An array or a tensor (row, d) of floating-point numbers."""
+    try:
+        rows = side if isinstance(side, np.ndarray | Tensor) else np.asarray(side)
+    except ValueError as error:  # lists of different lengths
+        raise ValueError(f"{name}: got rows of different lengths, wanted activations (row, d)") from error
+    real = rows.dtype.is_floating_point if isinstance(rows, Tensor) else rows.dtype.kind == "f"
     if rows.ndim != 2 or 0 in rows.shape or not real:
         raise ValueError(
-            f"{name}: got {rows.dtype} of shape {tuple(rows.shape)}, wanted real activations (row, d)"
+            f"{name}: got {rows.dtype} of shape {tuple(rows.shape)}, wanted activations (row, d) as "
+            "floating-point numbers; token ids and labels are none"
         )
     return rows.detach() if isinstance(rows, Tensor) else rows
 
@@ -177,5 +181,6 @@ def _check_values(side: Any, name: str) -> None:
 def _read(side: Any, index: Tensor | slice) -> Tensor:
     if isinstance(side, Tensor):
         return side[index.to(side.device) if isinstance(index, Tensor) else index]
-    rows = np.array(side[index.numpy() if isinstance(index, Tensor) else index])  # a copy: maps are read-only
-    return torch.from_numpy(rows if rows.dtype.kind == "f" else rows.astype(np.float32))
+    return torch.from_numpy(  # of a copy: maps are read-only
+        np.array(side[index.numpy() if isinstance(index, Tensor) else index])
+    )

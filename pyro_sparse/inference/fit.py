@@ -394,8 +394,8 @@ def fit(
 def fit_restart(
     index: int,
     path: str | os.PathLike[str],
-    model: Trainable,
-    X: TableLike,
+    model: Trainable | AutoencoderPair,
+    X: TableLike | Sides,
     y: VectorLike | None = None,
     *,
     recipe: dict[str, Any] | None = None,
@@ -457,8 +457,16 @@ def merge(
 def merge(
     paths: Paths, model: MultiTaskRegression, X: TableLike, y: VectorLike, **arguments: object
 ) -> MultiTaskFit: ...
+@overload
 def merge(
-    paths: Paths, model: Trainable, X: TableLike, y: VectorLike | None = None, **arguments: object
+    paths: Paths, model: AutoencoderPair, X: Sides, y: None = None, **arguments: object
+) -> AutoencoderFit: ...
+def merge(
+    paths: Paths,
+    model: Trainable | AutoencoderPair,
+    X: TableLike | Sides,
+    y: VectorLike | None = None,
+    **arguments: object,
 ) -> FitResult:
     """The fit of restarts that `fit_restart` wrote: what `fit` gives with the same arguments, up to rounding.
 
@@ -473,7 +481,7 @@ def merge(
 
     Returns
     -------
-    Fit, TransitionFit or MultiTaskFit
+    Fit, TransitionFit, MultiTaskFit or AutoencoderFit
 
     Raises
     ------
@@ -487,7 +495,12 @@ def merge(
     return _concluded(result, plan)
 
 
-def _given(model: Trainable, X: TableLike, y: VectorLike | None, arguments: dict[str, object]) -> _Arguments:
+def _given(
+    model: Trainable | AutoencoderPair,
+    X: TableLike | Sides,
+    y: VectorLike | None,
+    arguments: dict[str, object],
+) -> _Arguments:
     """All arguments of `fit`, of those given."""
     bound = inspect.signature(fit).bind(model, X, y, **arguments)
     bound.apply_defaults()

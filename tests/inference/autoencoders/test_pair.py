@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import signal
 
+import joblib
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,6 +17,7 @@ from pyro_sparse.data.activations import read_activations
 from pyro_sparse.inference import DependencyPenalty, jacobian_l1
 from pyro_sparse.inference.autoencoders.job import AutoencoderJob
 from pyro_sparse.inference.autoencoders.measures import agreement
+from pyro_sparse.inference.autoencoders.pair_run import PairRun
 from pyro_sparse.inference.autoencoders.schedule import AutoencoderSchedule
 from pyro_sparse.models import AutoencoderPair
 from pyro_sparse.nets import SparseAutoencoder
@@ -229,23 +233,131 @@ def test_same_seed_same_bits_from_a_file_a_checkpoint_and_in_parts(recorded, opt
     )
 
 
-def test_a_run_goes_on_at_the_same_bits(recorded):
+def same_fit(one, other):
+    for ours, theirs in zip(one.pairs, other.pairs, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            for name, value in a.state_dict().items():
+                assert torch.equal(value, b.state_dict()[name]), name
+    pd.testing.assert_frame_equal(one.metrics, other.metrics)
+    pd.testing.assert_frame_equal(one.history, other.history)
+    assert one.best == other.best and one.warnings == other.warnings
+
+
+PENALISED = {"dependency": DependencyPenalty(0.5, surrogate="ratio"), "evaluate_every": 10}
+
+
+@pytest.mark.parametrize("cut", [23, 85])
+@pytest.mark.parametrize("own", [{}, {"select": "batchtopk", "dtype": "bfloat16"}])
+def test_a_resumed_fit_gives_the_same_bits(recorded, tmp_path, monkeypatch, cut, own):
+    """Cut in the first restart and in the second."""
+    file, advance, steps = tmp_path / "run.pt", PairRun.advance, []
+    options = {**PENALISED, **own}
+    whole = fit_of(recorded, **options)
+
+    def dying(run):
+        steps.append(run.step)
+        if len(steps) == cut:
+            raise RuntimeError("the power went")
+        advance(run)
+
+    settings = {"checkpoint": file, "checkpoint_every": 7}
+    with monkeypatch.context() as patch:
+        patch.setattr(PairRun, "advance", dying)
+        with pytest.raises(RuntimeError, match="the power went"):
+            fit_of(recorded, **options, **settings)
+    counted = []
+    monkeypatch.setattr(PairRun, "advance", lambda run: (counted.append(run.step), advance(run)))
+    same_fit(fit_of(recorded, **options, **settings), whole)
+    assert len(counted) <= 120 - cut + 1 + 7, "what was done is not done again"
+    counted.clear()
+    same_fit(fit_of(recorded, **options, **settings), whole)
+    assert not counted
+
+
+def test_a_checkpoint_of_another_fit_is_refused(recorded, tmp_path):
     x, y, layer = recorded
-    job = AutoencoderJob(
-        pair_of(layer), read_activations((x, y)), restarts=1, schedule=AutoencoderSchedule(steps=20)
-    )
-    run = job.run(0)
-    for _ in range(8):
-        run.advance()
-    saved = run.state()
-    run.finish(lambda run: None)
-    other = job.run(0)
-    other.load(saved)
-    other.finish(lambda run: None)
-    assert torch.equal(run.before.enc, other.before.enc) and torch.equal(run.after.dec, other.after.dec)
+    settings = {"checkpoint": tmp_path / "run.pt", "steps": 5, "restarts": 1}
+    fit_of(recorded, **settings)
+    changed = torch.nn.Sequential(*copy.deepcopy(layer))
+    changed[0].bias.data += 1e-3
+    for data, options, differs in (
+        (recorded, {"seed": 1}, "seed: 0 there, 1 here"),
+        (recorded, {"select": "batchtopk"}, "model"),
+        (recorded, {"aux": 0.0}, "aux"),
+        (recorded, {"dependency": DependencyPenalty(0.5)}, "dependency"),
+        ((x, y + 1e-3, layer), {}, "data"),
+        ((x, y, changed), {}, "layer"),
+    ):
+        with pytest.raises(ValueError, match=f"belongs to another fit .*{differs}"):
+            fit_of(data, **settings, **options)
 
 
-def test_what_is_refused_before_training(recorded):
+@pytest.mark.parametrize("backend", ["sequential", pytest.param("loky", marks=pytest.mark.slow)])
+def test_restarts_in_processes_and_one_by_one_are_those_of_one_process(recorded, tmp_path, backend):
+    x, y, layer = recorded
+    for name, side in (("x", x), ("y", y)):
+        np.save(tmp_path / f"{name}.npy", side.numpy())
+    sides = tuple(np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "xy")
+    settings = {"restarts": 3, "steps": 30, "batch_size": 32, **PENALISED}
+    whole = ps.fit(pair_of(layer), (x, y), progress=False, **settings)
+    with joblib.parallel_config(backend):
+        same_fit(ps.fit(pair_of(layer), sides, n_jobs=2, progress=False, **settings), whole)
+    paths = [tmp_path / f"{i}.pt" for i in range(3)]
+    for i, path in enumerate(paths):
+        ps.fit_restart(i, path, pair_of(layer), (x, y), **settings)
+    same_fit(ps.merge(paths, pair_of(layer), (x, y), **settings), whole)
+    few = ps.merge(paths[1:], pair_of(layer), (x, y), **settings)
+    assert few.n_restarts == 2 and any("missing" in note for note in few.warnings)
+    assert few.metrics["fvu_in"].tolist() == whole.metrics["fvu_in"].tolist()[1:]
+
+
+def test_ctrl_c_returns_the_fit_so_far(recorded, monkeypatch):
+    advance, steps, stop = PairRun.advance, [], 0
+
+    def pressed(run):
+        advance(run)
+        steps.append(run.step)
+        if len(steps) == stop:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(PairRun, "advance", pressed)
+    stop = 145
+    with pytest.warns(RuntimeWarning, match="interrupted at step 145 .*; this is the fit so far"):
+        fit = fit_of(recorded, steps=150)
+    assert fit.n_restarts == 1 and fit.metrics["fvu_in"][0] < 1
+    assert "interrupted at step 145 of 150 of restart 0" in fit.warnings
+    steps.clear()
+    stop = 180  # the second restart is not worth looking at
+    with pytest.warns(RuntimeWarning, match="interrupted"):
+        fit = fit_of(recorded, steps=150)
+    assert "interrupted at step 30 of 150 of restart 1" in fit.warnings
+    (before, _), (alone, _) = fit.pairs[0], fit_of(recorded, steps=150, restarts=1).pairs[0]
+    assert torch.equal(before.dec, alone.dec)
+    steps.clear()
+    stop = 5
+    with pytest.raises(KeyboardInterrupt):
+        fit_of(recorded, steps=150)
+
+
+def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(recorded, monkeypatch, tmp_path):
+    advance, steps = PairRun.advance, []
+
+    def pressed(run):
+        advance(run)
+        steps.append(run.step)
+        if len(steps) == 110:
+            signal.raise_signal(signal.SIGINT)
+
+    settings = {"steps": 120, "checkpoint": tmp_path / "run.pt", "checkpoint_every": 1000}
+    with monkeypatch.context() as patch, pytest.warns(RuntimeWarning, match="interrupted"):
+        patch.setattr(PairRun, "advance", pressed)
+        fit = fit_of(recorded, **settings)
+    assert "interrupted at step 110 of 120" in " ".join(fit.warnings)
+    same_fit(fit_of(recorded, **settings), fit_of(recorded, steps=120))
+
+
+def test_what_is_refused_before_training(recorded, monkeypatch):
+    monkeypatch.setattr(PairRun, "advance", lambda run: pytest.fail("it took a step"))
     x, y, layer = recorded
     pair = pair_of(layer)
     broken = x.clone()
@@ -258,13 +370,25 @@ def test_what_is_refused_before_training(recorded):
         (pair, (broken, y), {}, ValueError, "X: row 7"),
         (pair, (x, torch.ones(600, D)), {}, ValueError, "Y: all rows are alike"),
         (pair, (x[:, 0], y), {}, ValueError, "X: got"),
+        (pair, (x, y * torch.tensor([float("inf")])), {}, ValueError, "Y: row 0"),
+        (pair, ((100 * x).int(), y), {}, ValueError, "X: got torch.int32 .* floating-point"),
+        (pair, (x, np.ones((600, D), dtype=int)), {}, ValueError, "Y: got int64 .* token ids"),
+        (pair, ([[1.0, 2.0], [3.0]], y), {}, ValueError, "X: got rows of different lengths"),
+        (pair, (x, y, y), {}, TypeError, "X: .* got 3 of them"),
+        (pair, (x, y), {"dtype": "int32"}, ValueError, "dtype: got 'int32'"),
         (pair_of(wide), (x, y), {}, ValueError, "between: makes 9 dimensions"),
         (pair_of(torch.nn.Linear(D + 1, D)), (x, y), {}, ValueError, "between: fails on rows of X"),
         (pair_of(attention), (x, y), {}, ValueError, "rows meet"),
         (pair, (x[:10], y[:10]), {}, ValueError, "rows are left"),
         (pair, (x, y), {"dependency": DependencyPenalty(surrogate="log")}, ValueError, "surrogate 'log'"),
         (pair, (x, y), {"dependency": DependencyPenalty(estimator="exact")}, ValueError, "estimator"),
+        (pair, (x, y), {"dependency": 0.5}, TypeError, "dependency: got a float"),
         (pair, (x, y), {"mask": x > 0}, TypeError, "mask: is for tables"),
+        (pair, (x, y), {"sample_weight": np.ones(600)}, TypeError, "sample_weight: is for tables"),
+        (pair, (x, y), {"sparsity": "auto"}, TypeError, "sparsity: is for sequences"),
+        (pair, (x, y), {"schedule": ps.inference.Schedule()}, TypeError, "wants a AutoencoderSchedule"),
+        (pair, (x, y), {"lasso_weight": 1.0}, TypeError, "unknown setting 'lasso_weight'"),
+        (pair, (x, y), {"n_jobs": 2, "checkpoint": "run.pt"}, ValueError, "checkpoint: .* n_jobs=2"),
         (pair, (x, y), {"penalty_share": 0.0}, ValueError, "penalty_share"),
     ]
     for model, data, options, error, message in cases:
