@@ -604,6 +604,8 @@ def _of_rows(model: object, settings: Mapping[str, Any]) -> tuple[dict[str, Any]
 
 def _refuse(kind: Kind, arguments: _Arguments) -> None:
     """Complain of arguments that this kind of model does not read."""
+    if isinstance(arguments.model, AutoencoderPair) and arguments.y is not None:
+        raise TypeError("y: an AutoencoderPair takes both sides of the layer at once; fit(model, (X, Y))")
     for name, inputs in _FOR.items():
         if getattr(arguments, name) is not None and name not in (*kind.reads, *kind.trains):
             reader = type(arguments.model).__name__

@@ -19,6 +19,7 @@ from ..._utils.version import __version__
 from ...data.activations import Activations
 from ...findings.finding import Finding, read_findings, write_findings
 from ...models.autoencoder_pair import AutoencoderPair
+from ...posterior.same_fit import fit_mark
 from ..edges.dictionaries import edge_posterior, latent_graph
 from ..training import checkpoint as files
 from ..training._repr import in_short
@@ -176,7 +177,9 @@ class AutoencoderFit(FitResult):
         def compute(method: str, num_draws: int, seed: int, **options: Any) -> ArvizData:
             of_graphs = {name: options.pop(name) for name in ("X", "Y", "effect") if name in options}
             graphs = self.latent_graphs(**of_graphs)
-            return edge_posterior(graphs, num_draws=num_draws, seed=seed, **options)
+            idata = edge_posterior(graphs, num_draws=num_draws, seed=seed, **options)
+            idata.attrs["fit_mark"] = fit_mark(self)
+            return idata
 
         return self._kept(compute, method, num_draws, seed, options)
 

@@ -21,6 +21,7 @@ from pyro_sparse.inference.autoencoders.pair_run import PairRun
 from pyro_sparse.inference.autoencoders.schedule import AutoencoderSchedule
 from pyro_sparse.models import AutoencoderPair
 from pyro_sparse.nets import SparseAutoencoder
+from pyro_sparse.posterior.same_fit import fit_mark
 
 D, N_IN, N_OUT, K = 8, 16, 12, 3
 
@@ -197,11 +198,24 @@ def test_edges_are_taken_over_the_restarts(recorded):
     assert len(graphs) == 3 and graphs[0].n_rows == 300
     idata = fit.edge_posterior(cosine=0.5, least_fires=1, num_draws=20)
     assert ps.edge_prob(idata).to_numpy().max() <= 1
+    again = ps.edge_posterior(graphs, cosine=0.5, least_fires=1, num_draws=20)
+    np.testing.assert_array_equal(ps.edge_prob(again).to_numpy(), ps.edge_prob(idata).to_numpy())
+    assert ps.identify(fit, idata=idata).table.equals(ps.identify(idata).table)
+    with pytest.raises(ValueError, match="of another fit"):
+        ps.identify(fit_of(recorded, steps=5), idata=idata)
+    with pytest.raises(TypeError, match="edges of dictionaries, and the fit is a Fit"):
+        x = recorded[0].numpy()
+        ps.identify(
+            ps.fit(ps.models.SparseDecoder(D, 2), x, steps=5, restarts=1, progress=False), idata=idata
+        )
+    with pytest.raises(TypeError, match="AutoencoderFit has no strength; .* call its own edge_posterior"):
+        ps.edge_posterior(fit)
     for bad, error in (({"method": "mcmc"}, ValueError), ({"chains": 2}, TypeError)):
         with pytest.raises(error):
             fit.edge_posterior(**bad)
-    with pytest.raises(NotImplementedError, match="fit.metrics"):
-        fit.report("page.html")
+    for report in (fit.report, lambda path: ps.report(fit, path)):
+        with pytest.raises(NotImplementedError, match="fit.metrics"):
+            report("page.html")
 
 
 @pytest.mark.parametrize("options", [{}, {"select": "batchtopk", "dtype": "bfloat16"}])
@@ -215,6 +229,7 @@ def test_same_seed_same_bits_from_a_file_a_checkpoint_and_in_parts(recorded, opt
         assert torch.equal(ours[0].encode(x), theirs[0].encode(x))
         assert torch.equal(ours[1].decode(ours[1].encode(y)), theirs[1].decode(theirs[1].encode(y)))
     assert back.metrics.equals(fit.metrics) and back.best == fit.best
+    assert fit_mark(back) == fit_mark(fit) != ""
     with pytest.raises(ValueError, match="holds no activations"):
         back.latent_graphs()
     assert back.latent_graphs(x, y)[0].n_rows == 600
@@ -375,6 +390,7 @@ def test_what_is_refused_before_training(recorded, monkeypatch):
         (pair, (x, np.ones((600, D), dtype=int)), {}, ValueError, "Y: got int64 .* token ids"),
         (pair, ([[1.0, 2.0], [3.0]], y), {}, ValueError, "X: got rows of different lengths"),
         (pair, (x, y, y), {}, TypeError, "X: .* got 3 of them"),
+        (pair, x, {"y": y}, TypeError, r"y: .* fit\(model, \(X, Y\)\)"),
         (pair, (x, y), {"dtype": "int32"}, ValueError, "dtype: got 'int32'"),
         (pair_of(wide), (x, y), {}, ValueError, "between: makes 9 dimensions"),
         (pair_of(torch.nn.Linear(D + 1, D)), (x, y), {}, ValueError, "between: fails on rows of X"),
