@@ -52,9 +52,9 @@ def identify(
     ----------
     result : Fit, ProgramFit, TransitionFit, MultiTaskFit, AutoencoderFit, InferenceData or DataTree
         A fit of a table, of sequences, of tasks or of activations, or what its `edge_posterior` returned.
-        From a fit the assumptions that can be checked are checked too. Of a program, which declares its factors, only the
-        criteria are asked that hold whatever its features do with them: anchors and zeros. Of graphs between
-        dictionaries it says which latents at least two refits have, which is no theorem.
+        From a fit the assumptions that can be checked are checked too. Of a program, which declares its
+        factors, only the criteria are asked that hold whatever its features do with them: anchors and zeros.
+        Of graphs between dictionaries it says which latents at least two refits have, which is no theorem.
     sure : float
         A verdict wants at least this probability, in (.5, 1).
     idata : InferenceData or DataTree, optional

@@ -203,11 +203,10 @@ def test_edges_are_taken_over_the_restarts(recorded):
     assert ps.identify(fit, idata=idata).table.equals(ps.identify(idata).table)
     with pytest.raises(ValueError, match="of another fit"):
         ps.identify(fit_of(recorded, steps=5), idata=idata)
+    table = torch.randn(60, D).numpy()
     with pytest.raises(TypeError, match="edges of dictionaries, and the fit is a Fit"):
-        x = recorded[0].numpy()
-        ps.identify(
-            ps.fit(ps.models.SparseDecoder(D, 2), x, steps=5, restarts=1, progress=False), idata=idata
-        )
+        of_table = ps.fit(ps.models.SparseDecoder(D, 2), table, steps=5, restarts=1, progress=False)
+        ps.identify(of_table, idata=idata)
     with pytest.raises(TypeError, match="AutoencoderFit has no strength; .* call its own edge_posterior"):
         ps.edge_posterior(fit)
     for bad, error in (({"method": "mcmc"}, ValueError), ({"chains": 2}, TypeError)):
