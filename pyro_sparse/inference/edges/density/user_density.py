@@ -194,9 +194,13 @@ class UserSlabs:
         """log density of the slab."""
         return self._log(self.density.slab_table, u)
 
+    def log_spike(self, u: Array) -> Array:
+        """log density of the spike."""
+        return self._log(self.density.spike_table, u)
+
     def log_prob(self, u: Array, log_odds: Array) -> Array:
         slab = self.log_density(u) - np.logaddexp(0, -log_odds)
-        return np.logaddexp(slab, self._log(self.density.spike_table, u) - np.logaddexp(0, log_odds))
+        return np.logaddexp(slab, self.log_spike(u) - np.logaddexp(0, log_odds))
 
     def sloped(self, u: Array, log_odds: Array) -> tuple[Array, Array]:
         """log of the mixture, and about its derivative: a slope for proposals."""

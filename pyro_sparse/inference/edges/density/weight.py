@@ -55,6 +55,8 @@ class Slabs(Protocol):
 
     def log_density(self, u: Array) -> Array: ...
 
+    def log_spike(self, u: Array) -> Array: ...
+
     def log_prob(self, u: Array, log_odds: Array) -> Array: ...
 
     def sloped(self, u: Array, log_odds: Array) -> tuple[Array, Array]: ...
@@ -107,6 +109,10 @@ class SpikeSlab(NamedTuple):
         if self.laplace:
             return -np.abs(u) - np.log(2 * ratio)
         return -0.5 * u**2 - np.log(ratio * np.sqrt(2 * np.pi))
+
+    def log_spike(self, u: Array) -> Array:
+        """log density of a spike that is no point."""
+        return self.log_density(u, self.ratio)
 
     def log_prob(self, u: Array, log_odds: Array) -> Array:
         """log of the mixture, whose spike is no point; `log_odds` are those of eta."""

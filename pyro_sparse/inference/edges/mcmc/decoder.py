@@ -11,8 +11,9 @@ A sweep, for all chains, features and rows at once:
 
 A linear decoder has no layer to sum out, and expansions of its cells say where to move: weights of a feature
 and its intercept all at once (`moves/mh_weights.py`), then all factors of a row (`moves/rows.py`), then both,
-mapped so that what they predict stays (`moves/rotations.py`, with the factors' correlations where these are
-learned, and `moves/expansion.py`). Correlations are drawn given the factors (`moves/correlations.py`).
+mapped so that what they predict stays (`moves/rotations.py` or `moves/axes.py`, with the factors'
+correlations where these are learned, and `moves/expansion.py`). Correlations are drawn given the factors
+(`moves/correlations.py`), and with the weights of one factor (`moves/line_angles.py`).
 
 Slab and spike are Laplace or normal, or any two densities (`density/user_density.py`); f depends on w and z
 through their product only.
@@ -31,11 +32,14 @@ from ..density.cells import Cells, weighted
 from ..density.decoder_program import DecoderProgram, DecoderState
 from ..density.rates import drawn_log_odds
 from ..moves.adaptation import OFTEN, Tuning
+from ..moves.axes import all_axes_move, moved_axes
 from ..moves.correlations import moved_correlations
 from ..moves.covariates import moved_effects
 from ..moves.expansion import Expansion, translation
 from ..moves.hmc import adapted
 from ..moves.layers import climbed, moved
+from ..moves.line_angles import LineAngles, line_angles
+from ..moves.marginal_angles import MarginalAngles
 from ..moves.metric import information
 from ..moves.mh_weights import line_weights
 from ..moves.permutation import Anchors, anchors_of, exchanged, prior_of_places
@@ -50,6 +54,8 @@ __all__ = ["DecoderChains"]
 _HEADS = 8  # draws of Laplace's normal, of which one is taken by its weight
 _NODES = 16  # quantiles of slab or spike over which a weight is summed
 _STRIDES = (1.0, 0.3, 0.1, 0.03)  # of log extra_cv, one step of each: some suit, however much the data say
+_ANGLES = 2  # factors a sweep towards which all others move, with their loadings summed out
+_HELD = 0.25  # share of sweeps that then still move axes with all loadings as they are
 _SELDOM, _TIRED = 1 / 30, 0.85  # exchanges of factors a sweep, at least; kept of that after one in vain
 
 
@@ -120,9 +126,13 @@ class DecoderChains(DecoderProgram):
     def _move_line(
         self, state: DecoderState, tuning: Tuning, rng: np.random.Generator, warm: bool
     ) -> tuple[DecoderState, Tensor, Tensor]:
-        """A line's weights and intercepts, then factors: the state, f and the edges' probabilities."""
-        cells = self.cells_of(state)
-        new = line_weights(self, state, cells, rng)
+        """A line's angles, weights and intercepts, then factors: the state, f and edges' probabilities."""
+        cells, f = self.cells_of(state), self.value(state)
+        at = LineAngles(state, f, cells.expanded(f, state.noise))
+        for factor in rng.permutation(self._centres)[:_ANGLES]:
+            at = line_angles(self, self._marginal_angles, int(factor), at, cells, rng)
+        state, f, terms = at
+        new = line_weights(self, state, f, terms, cells, rng)
         state = state._replace(weight=new.weight, head=new.intercept.unsqueeze(-1))
         rows = line_rows(self, state, new.f, new.terms, cells, rng)
         return state._replace(z=rows.z), rows.f, new.prob
@@ -173,21 +183,53 @@ class DecoderChains(DecoderProgram):
             correlation_prior=self.correlation_prior,
         )
 
+    @cached_property
+    def _centres(self) -> np.ndarray:
+        """Factors towards which others move, with their loadings summed out."""
+        moves = self.learn_cov and self.density.in_slabs().closed_form and not self._all_axes
+        return np.flatnonzero(self._turns.swivels.any(0)) if moves else np.empty(0, dtype=np.intp)
+
+    @cached_property
+    def _all_axes(self) -> bool:
+        return self.learn_cov and all_axes_move(self._turns.permitted, self._turns.density)
+
+    @cached_property
+    def _marginal_angles(self) -> MarginalAngles:
+        turns = self._turns
+        return MarginalAngles(
+            turns.permitted, turns.must, turns.density, turns.slab_scale, turns.correlation_prior
+        )
+
     def _in_other_axes(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
         """A line's axes: weights, factors and their correlations together; what it predicts stays."""
         turns = self._turns
         swivels, turning = self.learn_cov and turns.swivels.any(), turns.pairs.any()
-        if not swivels and not turning:
+        held = len(self._centres) and rng.random() > _HELD
+        if held or not (swivels or turning):
             return state
         tensors = state.weight, self.edge_log_odds(state), torch.linalg.inv(state.precision)
         weight, log_odds, cov = (tensor.double().cpu().numpy() for tensor in tensors)
         by = np.eye(cov.shape[-1])
-        if swivels:
+        if self._all_axes:
+            weight, cov, by = moved_axes(
+                weight,
+                cov,
+                log_odds,
+                turns.must,
+                turns.density,
+                turns.slab_scale,
+                turns.correlation_prior,
+                rng,
+            )
+            weight, cov, step = turns.gone_round(weight, cov, log_odds, rng)
+            by = step @ by
+        elif swivels:
             weight, cov, by = turns.swivelled(weight, cov, log_odds, rng)
+        if turning and not self._all_axes:
+            weight, step = turns.turned(weight, cov, log_odds, rng)
+            by = step @ by
+        if swivels:
             state = state._replace(precision=torch.as_tensor(np.linalg.inv(cov)).to(state.precision))
-        if turning:
-            weight, turn = turns.turned(weight, cov, log_odds, rng)
-            by = turn @ by
         z = state.z @ torch.as_tensor(by).to(state.z).mT
         return state._replace(weight=torch.as_tensor(weight).to(state.weight), z=z)
 

@@ -23,9 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....priors import LKJ
+from ..density.loadings import Parabola
 from ..density.rates import drawn_log_odds, log_density
 from ..density.weight import Slabs
-from ..moves.axes import moved_axes
+from ..moves.axes import all_axes_move, moved_axes
 from ..moves.communalities import moved_communalities
 from ..moves.correlations import moved_correlations
 from ..moves.expansion import Expansion, translation
@@ -39,9 +40,6 @@ __all__ = ["LinearChains", "LinearState"]
 
 Array = NDArray[np.float64]
 _BOTH = 0.2  # of sweeps rotate pairs as well, where swivels move their factors one by one
-# Spike over slab from which all axes move at once. Narrower ones (the prior's own has 1 / N) make every zero
-# a mode that Hamiltonian steps have to climb out of; .14 is that of edge="practical".
-_SMOOTH = 0.05
 # Share of sweeps that move what factors explain, and features up to which; of more the cost grows as their
 # square, and with many features of a factor none of them decides it.
 _EXPLAINED, _NARROW = 0.5, 100
@@ -287,11 +285,12 @@ class LinearChains:
         each = _ANGLES if features <= _NARROW else _ANGLES_WIDE
         for i, j in rng.permutation(pairs)[: max(1, int(each * factors))]:
             centred = moments.centred(state.coefficients)
-            likelihood = self._column(j, state.weight, state, moments.gram, centred)
-            weight, edge, cov, by = self._marginal_angles.moved(
+            likelihood = Parabola(*self._column(j, state.weight, state, moments.gram, centred))
+            moved = self._marginal_angles.moved(
                 (i, j), state.weight, state.edge, state.cov, log_odds, likelihood, rng
             )
-            state, moments = state._replace(weight=weight, edge=edge, cov=cov), moments.mapped(by)
+            state = state._replace(weight=moved.weight, edge=moved.edge, cov=moved.cov)
+            moments = moments.mapped(moved.map)
         return state, moments
 
     @cached_property
@@ -312,7 +311,7 @@ class LinearChains:
         if self._all_axes:
             unit, density = self.slab_scale, self.density
             prior = self.correlation_prior
-            weight, cov = moved_axes(weight, cov, log_odds, self.must, density, unit, prior, rng)
+            weight, cov, _ = moved_axes(weight, cov, log_odds, self.must, density, unit, prior, rng)
             weight, cov, _ = self._turns.gone_round(weight, cov, log_odds, rng)
             return state._replace(weight=weight, cov=cov)
         if len(self._angle_pairs) and rng.random() > _HELD:
@@ -323,11 +322,9 @@ class LinearChains:
             weight, _ = self._turns.turned(weight, cov, log_odds, rng)
         return state._replace(weight=weight, cov=cov)
 
-    @property
+    @cached_property
     def _all_axes(self) -> bool:
-        """Whether any axes may be those of the factors, and the way from one set to another is smooth."""
-        wide = float(np.max(self.density.ratio)) >= _SMOOTH
-        return self.learn_cov and wide and bool(self.permitted.all())
+        return self.learn_cov and all_axes_move(self.permitted, self.density)
 
     def _expanded(self, state: LinearState, rng: np.random.Generator) -> LinearState:
         """Factors mapped and translated, loadings and coefficients likewise; edges are to be drawn anew."""

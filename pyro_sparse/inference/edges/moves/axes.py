@@ -20,14 +20,22 @@ from numpy.typing import NDArray
 from ....priors import LKJ
 from ..density.weight import Slabs
 
-__all__ = ["moved_axes"]
+__all__ = ["all_axes_move", "moved_axes"]
 
 Array = NDArray[np.float64]
 # Leapfrog steps of a move, and their length in units of what the spike lets a loading rotate. Four chains of
 # bfi, seed 1001, accepted and least effective of 4,400 draws: .5 90 %, 367; 1 48 %, 188; 1.5 15 %, 26; by
 # steps of single pairs 20.
 _STEPS, _LENGTH = 10, 0.5
+# Spike over slab from which all axes move at once. Narrower ones (the prior's own has 1 / N) make every zero
+# a mode that Hamiltonian steps have to climb out of; .14 is that of edge="practical".
+_SMOOTH = 0.05
 _JITTER = 0.5  # of the logarithm of the length, either way, so that no orbit is periodic
+
+
+def all_axes_move(permitted: NDArray[np.bool_], density: Slabs) -> bool:
+    """Whether any axes may be those of the factors, and the way from one set to another is smooth."""
+    return float(np.max(density.ratio)) >= _SMOOTH and bool(permitted.all())
 
 
 def moved_axes(
@@ -39,8 +47,8 @@ def moved_axes(
     slab_scale: float,
     correlation_prior: LKJ,
     rng: np.random.Generator,
-) -> tuple[Array, Array]:
-    """Loadings and correlations in the next axes; edges and factors are to be drawn anew.
+) -> tuple[Array, Array, Array]:
+    """Loadings and correlations in the next axes, and the map of the factors; edges are to be drawn anew.
 
     Parameters
     ----------
@@ -62,6 +70,8 @@ def moved_axes(
     -------
     weight : ndarray (chain, feature, factor)
     cov : ndarray (chain, factor, factor)
+    map : ndarray (chain, factor, factor)
+        A: factors become ``z @ A.T``.
     """
     n, g, k = weight.shape
     odds = np.where(must, np.inf, log_odds) if must.any() else log_odds
@@ -97,9 +107,9 @@ def moved_axes(
     direction = np.where(taken[:, None, None], direction, begun)
     new_cov = direction @ np.swapaxes(direction, -1, -2)
     new_cov[:, range(k), range(k)] = 1.0
-    new_weight = straight @ np.linalg.inv(direction)
+    new_weight, by = straight @ np.linalg.inv(direction), direction @ np.linalg.inv(begun)
     still = ~taken[:, None, None]
-    return np.where(still, weight, new_weight), np.where(still, cov, new_cov)
+    return np.where(still, weight, new_weight), np.where(still, cov, new_cov), np.where(still, identity, by)
 
 
 def _tangent(vector: Array, direction: Array) -> Array:

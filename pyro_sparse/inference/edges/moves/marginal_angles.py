@@ -13,8 +13,9 @@ has moved. With
           \prod_g \int e^{-A_g (u + d_g)^2 / 2 + B_g (u + d_g)}\, p(u)\, du, \quad
           d_g = \frac{\beta}{\alpha} w_{gi}
 
-where :math:`e^{-A u^2 / 2 + B u}` is the likelihood of a loading of j given factors and other loadings, and G
-loadings of factor i are free. The integral is in closed form (`density/weight.py`). Loadings are drawn only
+where :math:`e^{-A u^2 / 2 + B u}` is the likelihood of a loading of j given factors and other loadings, here
+under normal noise, and G loadings of factor i are free (`density/loadings.py`: integrals, and other
+likelihoods, under which angle and loadings are a Metropolis proposal). Loadings are drawn only
 where the angle moved: with the angle they are a draw from both (van Dyk and Park 2008, Journal of the
 American Statistical Association 103(482), on summing out in part).
 """
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from ....priors import LKJ
+from ..density.loadings import LoadingLikelihood
 from ..density.weight import Slabs
 from .grid import grid, place
 
@@ -52,12 +54,15 @@ class Moved(NamedTuple):
     cov : ndarray (chain, factor, factor)
     map : ndarray (chain, factor, factor)
         A: factors become ``z @ A.T``.
+    shift : ndarray (chain, feature)
+        d, in units of the slab.
     """
 
     weight: Array
     edge: Bools
     cov: Array
     map: Array
+    shift: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +92,7 @@ class MarginalAngles:
         edge: Bools,
         cov: Array,
         log_odds: Array,
-        likelihood: tuple[Array, Array],
+        likelihood: LoadingLikelihood,
         rng: np.random.Generator,
     ) -> Moved:
         """Factor i moved in its plane with j, and the loadings of j drawn anew.
@@ -102,65 +107,55 @@ class MarginalAngles:
             C, with a diagonal of ones.
         log_odds : ndarray (chain, feature or 1, factor)
             Of edges, a priori.
-        likelihood : tuple of ndarray (chain, feature)
-            A and B of the loadings of j, in units of the slab.
+        likelihood : LoadingLikelihood
+            Of the loadings of j. What it cannot draw exactly is proposed.
         rng : numpy.random.Generator
         """
         i, j = pair
-        n, _, k = weight.shape
-        a, b = likelihood
-        first = weight[..., i] / self.slab_scale
-        cos, sin, alpha, beta = self._angles(cov[:, i, j], first.size, rng)
+        n, g, k = weight.shape
+        by = grid((n,), int(np.clip(_CELLS / (n * g), 2, _PLACES)), _WIDTHS, rng)
+        first, second = weight[..., i] / self.slab_scale, weight[..., j] / self.slab_scale
+        cos, sin, alpha, beta = _angles(cov[:, i, j], by)
         odds, free = log_odds + self._sure, self.permitted[:, i]
-        scaled, shift = first / alpha[..., None], (beta / alpha)[..., None] * first
-        centre = b - shift * a
-        log_evidence, log_odds_after = self._summed_out(j, odds[..., j], a, centre)
-        level = (shift * (b - 0.5 * shift * a) + log_evidence).sum(-1)
-        of_first = self.density.log_prob(scaled, odds[..., i])
-        level += of_first.sum(-1, where=free) + (k - 1 - free.sum()) * np.log(sin)
+        shift = (beta / alpha)[..., None] * first
+        log_evidence, odds_after = self._summed_out(j, log_odds[..., j], likelihood, shift)
+        level = log_evidence.sum(-1) + (k - 1 - free.sum()) * np.log(sin)
+        level += self.density.log_prob(first / alpha[..., None], odds[..., i]).sum(-1, where=free)
         log_det = np.linalg.slogdet(cov)[1] + 2 * np.log(alpha)
         level += self.correlation_prior.log_density(log_det, k)
         at_mode = (first == 0).any(1, where=free)  # zeros of a start are no draws of the spike
         level = np.where(at_mode & (alpha != 1), -np.inf, level)
-        picked = (place(level, rng), np.arange(n))
 
-        weight, edge, cov, by = weight.copy(), edge.copy(), cov.copy(), np.zeros_like(cov)
-        weight[..., i] = self.slab_scale * scaled[picked]
-        there = rng.random(a.shape) < expit(log_odds_after[picked])
-        drawn = self.density.draw(a, centre[picked], there, rng)
+        places, chains = place(level, rng), np.arange(n)
+        there = rng.random((n, g)) < expit(odds_after[places, chains])
+        drawn = likelihood.draw(shift[places, chains], there, self.density, rng)
+        gain = likelihood.excess(shift[places, chains], drawn, odds[..., j], self.density)
+        gain = gain - likelihood.excess(np.zeros_like(second), second, odds[..., j], self.density)
+        gain = np.where(self.permitted[:, j], gain, 0.0).sum(-1)
+        places = np.where(np.log(rng.random(n)) < gain, places, (by == 0).argmax(0))
+
+        picked = (places, chains)
+        weight, edge, cov, matrix = weight.copy(), edge.copy(), cov.copy(), np.zeros_like(cov)
+        weight[..., i] /= alpha[picked][:, None]
         moved = self.permitted[:, j] & (alpha[picked] != 1)[:, None]
         weight[..., j] = np.where(moved, self.slab_scale * drawn, weight[..., j])
         edge[..., j] = np.where(moved, there, edge[..., j])
-        by[:, range(k), range(k)] = 1.0
-        by[:, i, i], by[:, i, j] = alpha[picked], beta[picked]
-        row = by[:, i, i, None] * cov[:, i] + by[:, i, j, None] * cov[:, j]
+        matrix[:, range(k), range(k)] = 1.0
+        matrix[:, i, i], matrix[:, i, j] = alpha[picked], beta[picked]
+        row = alpha[picked][:, None] * cov[:, i] + beta[picked][:, None] * cov[:, j]
         row[:, i], row[:, j] = 1.0, cos[picked]
         cov[:, i], cov[:, :, i] = row, row
-        return Moved(weight, edge, cov, by)
+        return Moved(weight, edge, cov, matrix, shift[picked])
 
-    def _angles(
-        self, correlation: Array, cells: int, rng: np.random.Generator
-    ) -> tuple[Array, Array, Array, Array]:
-        """Cosines and sines of angles (place, chain), the present among them; alpha and beta."""
-        places = int(np.clip(_CELLS / cells, 2, _PLACES))
-        begun = np.arccos(np.clip(correlation, -1.0, 1.0))
-        by = grid(begun.shape, places, _WIDTHS, rng)
-        angle = begun + by
-        cos, sin = np.cos(angle), np.sin(angle)
-        sign = np.where(
-            sin < 0, -1.0, 1.0
-        )  # an angle less, or more, than half a turn: factor i the other way
-        cos, sin = sign * cos, np.maximum(np.abs(sin), 1e-12)
-        alpha = np.where(by == 0, 1.0, sin / np.maximum(np.sin(begun), 1e-12))
-        return cos, sin, alpha, np.where(by == 0, 0.0, cos - alpha * np.cos(begun))
-
-    def _summed_out(self, j: int, log_odds: Array, a: Array, b: Array) -> tuple[Array, Array]:
-        """log of the integral of exp(-A u^2 / 2 + B u) over loadings of factor j, and edges' log odds there.
+    def _summed_out(
+        self, j: int, log_odds: Array, likelihood: LoadingLikelihood, shift: Array
+    ) -> tuple[Array, Array]:
+        """log of the integral of the likelihood over loadings of factor j, and edges' log odds there.
 
         Forbidden loadings have an integral of 1.
         """
-        slab, spike = self.density.log_norms(a, b)
         log_odds = log_odds + self._sure[:, j]
+        slab, spike = likelihood.log_norms(shift, self.density)
         either = np.logaddexp(slab - np.logaddexp(0, -log_odds), spike - np.logaddexp(0, log_odds))
         if not self.permitted[:, j].all():
             either = np.where(self.permitted[:, j], either, 0.0)
@@ -170,3 +165,13 @@ class MarginalAngles:
     def _sure(self) -> Array:
         """What is added to log odds where an edge has to be there."""
         return np.where(self.must, np.inf, 0.0)
+
+
+def _angles(correlation: Array, by: Array) -> tuple[Array, Array, Array, Array]:
+    """Cosines and sines (place, chain) of the present angle and `by`; alpha and beta."""
+    begun = np.arccos(np.clip(correlation, -1.0, 1.0))
+    cos, sin = np.cos(begun + by), np.sin(begun + by)
+    sign = np.where(sin < 0, -1.0, 1.0)  # an angle less, or more, than half a turn: factor i the other way
+    cos, sin = sign * cos, np.maximum(np.abs(sin), 1e-12)
+    alpha = np.where(by == 0, 1.0, sin / np.maximum(np.sin(begun), 1e-12))
+    return cos, sin, alpha, np.where(by == 0, 0.0, cos - alpha * np.cos(begun))

@@ -56,7 +56,12 @@ class LineWeights(NamedTuple):
 
 
 def line_weights(
-    program: DecoderProgram, state: DecoderState, cells: Cells, rng: np.random.Generator
+    program: DecoderProgram,
+    state: DecoderState,
+    f: Tensor,
+    terms: tuple[Tensor, ...],
+    cells: Cells,
+    rng: np.random.Generator,
 ) -> LineWeights:
     """New weights and intercepts.
 
@@ -65,6 +70,10 @@ def line_weights(
     program : DecoderProgram
         Of a linear decoder.
     state : DecoderState
+    f : Tensor (chain, feature, row)
+        Of the state.
+    terms : tuple of Tensor (chain, feature, row)
+        log p of every cell at f, its slope and minus its second derivative.
     cells : Cells
     rng : numpy.random.Generator
     """
@@ -80,9 +89,7 @@ def line_weights(
         permitted=program.permitted.cpu().numpy(),
     )
     u, c = _array(state.weight) / unit, _array(state.head[..., 0])
-    f = program.value(state)
-    here = cells.expanded(f, state.noise)
-    there_u, there_c, log_forth = scan.draw(_expanded(here, state.z, unit), u, c, rng)
+    there_u, there_c, log_forth = scan.draw(_expanded(terms, state.z, unit), u, c, rng)
 
     tried_weight = torch.as_tensor(unit * there_u).to(state.weight)
     tried_intercept = torch.as_tensor(there_c).to(state.head)
@@ -90,7 +97,7 @@ def line_weights(
     there = cells.expanded(moved, state.noise)
     log_back = scan.reversed().log_density(_expanded(there, state.z, unit), there_u, there_c, u, c)
 
-    gain = _array((there[0] - here[0]).double().sum(-1)) + log_back - log_forth
+    gain = _array((there[0] - terms[0]).double().sum(-1)) + log_back - log_forth
     free = scan.permitted
     gain += ((target.excess(there_u, odds) - target.excess(u, odds)) * free).sum(-1)
     accept = np.where(np.isfinite(gain), np.exp(np.minimum(gain, 0)), 0.0)
@@ -103,7 +110,7 @@ def line_weights(
         intercept=torch.where(yes, tried_intercept, state.head[..., 0]),
         prob=((1 - chance) * stay + chance * go) * program.permitted,
         f=torch.where(rows, moved, f),
-        terms=tuple(torch.where(rows, b, a) for a, b in zip(here, there, strict=True)),
+        terms=tuple(torch.where(rows, b, a) for a, b in zip(terms, there, strict=True)),
     )
 
 

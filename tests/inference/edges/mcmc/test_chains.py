@@ -36,6 +36,7 @@ G, K, H = 4, 2, 3
 A, B = 2.0, 3.0
 APART = 1.5
 SLAB, SPIKE = 1.0, 0.1
+NARROW = 0.03  # a spike under which angles move with loadings summed out, and not all axes at once
 NOISE = (4.0, 1.0)
 C = np.array([[1.0, 0.4], [0.4, 1.0]])
 RATES = (np.full(K, A), np.full(K, B))
@@ -60,6 +61,7 @@ class Joint:
         prior=None,
         known=False,
         alike=False,
+        spike=SPIKE,
     ):
         rng = self.rng = np.random.default_rng(3)
         self.permitted = np.ones((G, K), dtype=bool)
@@ -77,7 +79,7 @@ class Joint:
         unit = rng.laplace(size=shape) if density == "laplace" else rng.standard_normal(shape)
         if density == "apart":
             unit = np.where(self.edge, rng.choice([-APART, APART], shape) + 0.3 * unit, unit)
-        self.weight = unit * np.where(self.edge, SLAB, SPIKE) * self.permitted
+        self.weight = unit * np.where(self.edge, SLAB, spike) * self.permitted
         self.cov = np.tile(C, (chains, 1, 1))
         if prior is not None:
             self.cov = prior.draw(chains, K, rng)
@@ -121,11 +123,8 @@ def user_density(case):
     """Name of the family, and its density."""
     if "apart" in case:
         return "apart", density_of(Apart())
-    return (
-        ("normal", MixtureDensity(False, SLAB, SPIKE))
-        if "normal" in case
-        else ("laplace", MixtureDensity(True, SLAB, SPIKE))
-    )
+    name = "normal" if "normal" in case else "laplace"
+    return name, MixtureDensity(name == "laplace", SLAB, NARROW if "narrow" in case else SPIKE)
 
 
 @pytest.mark.parametrize(
@@ -236,6 +235,10 @@ def test_linear_chains_leave_the_prior_alone(case):
         "bernoulli turning flat",
         "poisson turning mixture known",
         "multinomial turning flat",
+        "bernoulli turning flat narrow",
+        "poisson turning flat narrow normal",
+        "negative binomial missing turning flat narrow",
+        "multinomial turning flat narrow",
     ],
 )
 @pytest.mark.slow
@@ -254,6 +257,7 @@ def test_decoder_chains_leave_the_prior_alone(case):
         prior=correlations,
         known=known,
         alike=alike,
+        spike=NARROW if "narrow" in case else SPIKE,
     )
     rng, activation = own.rng, case.split()[0] if case[:4] in ("tanh", "relu") else None
     curve = Curve(activation, H if activation else 1)
@@ -305,6 +309,7 @@ def test_decoder_chains_leave_the_prior_alone(case):
     tuning.metric = shared(information(chains, state, rng))
     for _ in range(6):
         state, prob = chains.sweep(state, tuning, rng, torch.zeros(n, dtype=torch.bool), False)
+    assert bool(len(chains._centres)) == ("narrow" in case)
     free = own.free
     after = {name: getattr(state, name).double().numpy() for name in ("weight", "z", "noise", "head")}
     assert_same_law(

@@ -25,7 +25,7 @@ def correlations(n, k, rng):
 def test_the_covariance_of_what_is_predicted_stays():
     rng = np.random.default_rng(0)
     weight, cov = rng.normal(size=(50, 6, 3)), correlations(50, 3, rng)
-    new, other = moved_axes(
+    new, other, by = moved_axes(
         weight,
         cov,
         np.zeros((50, 1, 3)),
@@ -39,6 +39,8 @@ def test_the_covariance_of_what_is_predicted_stays():
     np.testing.assert_allclose(np.diagonal(other, axis1=1, axis2=2), 1.0)
     was, now = (w @ c @ w.swapaxes(1, 2) for w, c in ((weight, cov), (new, other)))
     np.testing.assert_allclose(now, was, atol=1e-9)
+    np.testing.assert_allclose(new @ by, weight, atol=1e-9)  # and what factors, mapped, predict
+    np.testing.assert_allclose(by @ cov @ by.swapaxes(1, 2), other, atol=1e-9)
 
 
 @pytest.mark.slow
@@ -59,7 +61,7 @@ def test_loadings_and_correlations_of_the_prior_are_left_alone(laplace, ratio, p
     log_odds = np.broadcast_to(np.log(rate / (1 - rate)), (n, 1, k))
     density, new, other = SpikeSlab(laplace, np.array(ratio)), weight, cov
     for _ in range(40):
-        new, other = moved_axes(new, other, log_odds, must, density, SLAB, prior, rng)
+        new, other, _ = moved_axes(new, other, log_odds, must, density, SLAB, prior, rng)
     assert np.corrcoef(cov[:, 1, 2], other[:, 1, 2])[0, 1] < (0.5 if prior == LKJ(1.0) else 0.9)
     for i, j in [(0, 1), (0, 2), (1, 2)]:
         assert stats.ks_2samp(np.abs(cov[:, i, j]), np.abs(other[:, i, j])).pvalue > 1e-3
@@ -73,7 +75,7 @@ def test_a_step_too_long_leaves_the_chain_where_it_was(monkeypatch):
     rng = np.random.default_rng(0)
     weight, cov = np.zeros((3, 5, 2)), np.tile(np.eye(2), (3, 1, 1))
     weight[:, :3, 0] = weight[:, 3:, 1] = 5.0
-    new, other = moved_axes(
+    new, other, by = moved_axes(
         weight,
         cov,
         np.zeros((3, 1, 2)),
@@ -85,3 +87,4 @@ def test_a_step_too_long_leaves_the_chain_where_it_was(monkeypatch):
     )
     np.testing.assert_array_equal(new, weight)
     np.testing.assert_array_equal(other, cov)
+    np.testing.assert_array_equal(by, np.tile(np.eye(2), (3, 1, 1)))

@@ -21,9 +21,13 @@ from pyro_sparse.inference.edges.density.curves import Curve, Trunk
 from pyro_sparse.inference.edges.density.decoder_program import DecoderProgram, DecoderState
 from pyro_sparse.inference.edges.density.mixture import MixtureDensity
 from pyro_sparse.inference.edges.density.user_density import density_of
+from pyro_sparse.inference.edges.density.weight import SpikeSlab
+from pyro_sparse.inference.edges.moves.line_angles import LineAngles, line_angles
+from pyro_sparse.inference.edges.moves.marginal_angles import MarginalAngles
 from pyro_sparse.inference.edges.moves.mh_weights import line_weights
 from pyro_sparse.inference.edges.moves.rotations import related_factors
 from pyro_sparse.inference.edges.moves.rows import line_rows
+from pyro_sparse.priors import LKJ
 
 G, K, ROWS, CHAINS, MOVES = 4, 2, 12, 4000, 5
 SLAB, SPIKE, APART = 0.8, 0.1, 1.2
@@ -86,15 +90,21 @@ FAMILIES = {
 NOT_NORMAL = [name for name in FAMILIES if name != "normal"]
 
 
-def drawn(family, density="laplace", missing=True, chains=CHAINS, seed=0):
-    """The program, and a state with its data from their joint density, one for each chain."""
+def drawn(family, density="laplace", missing=True, chains=CHAINS, seed=0, correlated=False):
+    """The program, and a state with its data from their joint density, one for each chain.
+
+    `correlated`: the correlation of a chain's factors is drawn from its prior, too, a uniform density.
+    """
     rng = np.random.default_rng(seed)
+    cov = np.tile(C, (chains, 1, 1))
+    if correlated:
+        cov[:, 0, 1] = cov[:, 1, 0] = rng.uniform(-1, 1, chains)
     edge = (rng.random((chains, G, K)) < RATE) & PERMITTED | MUST
     unit = rng.laplace(size=edge.shape) if density == "laplace" else rng.standard_normal(edge.shape)
     if density == "apart":
         unit = np.where(edge, rng.choice([-APART, APART], edge.shape) + 0.3 * unit, unit)
     weight = unit * np.where(edge, SLAB, SPIKE) * PERMITTED
-    z = rng.standard_normal((chains, ROWS, K)) @ np.linalg.cholesky(C).T
+    z = rng.standard_normal((chains, ROWS, K)) @ np.linalg.cholesky(cov).swapaxes(1, 2)
     curve = Curve(None, 1)
     head = curve.intercept_sd * rng.standard_normal((chains, G, 1))
     f = head + weight @ z.swapaxes(1, 2)
@@ -104,13 +114,13 @@ def drawn(family, density="laplace", missing=True, chains=CHAINS, seed=0):
     prior = density_of(Apart()) if density == "apart" else MixtureDensity(density == "laplace", SLAB, SPIKE)
     program = DecoderProgram(
         Cells(x, seen, {}, likelihood), curve, prior, torch.as_tensor(PERMITTED), torch.as_tensor(MUST),
-        related_factors(C), (np.ones(K), np.ones(K)), False, (4.0, 1.0),
+        related_factors(C), (np.ones(K), np.ones(K)), False, (4.0, 1.0), learn_cov=correlated,
     )  # fmt: skip
     log_odds = np.tile(np.log(RATE / (1 - RATE)), (chains, 1, 1))
     state = DecoderState(
         tensor(z), tensor(weight), torch.as_tensor(edge), tensor(log_odds), torch.as_tensor(head),
         torch.full((chains, G), noise), Trunk(*(torch.zeros(chains, 1, 1) for _ in range(3))),
-        torch.as_tensor(np.tile(np.linalg.inv(C), (chains, 1, 1))), {},
+        torch.as_tensor(np.linalg.inv(cov)), {},
     )  # fmt: skip
     return program, state
 
@@ -131,7 +141,9 @@ def test_weights_with_intercepts_leave_the_prior_alone(family, density):
     rng, state, moved = np.random.default_rng(1), before, []
     log_odds, must = program.edge_log_odds(before), program.must
     for _ in range(MOVES):
-        new = line_weights(program, state, program.cells, rng)
+        f = program.value(state)
+        terms = program.cells.expanded(f, state.noise)
+        new = line_weights(program, state, f, terms, program.cells, rng)
         moved.append(new.intercept != state.head[..., 0])
         state = state._replace(weight=new.weight, head=new.intercept.unsqueeze(-1))
         torch.testing.assert_close(new.f, program.value(state), rtol=1e-4, atol=1e-4)
@@ -155,6 +167,43 @@ def test_weights_with_intercepts_leave_the_prior_alone(family, density):
     )
     assert not state.weight[:, ~PERMITTED].any() and not new.prob[:, ~PERMITTED].any()
     torch.testing.assert_close(new.prob[:, MUST], torch.ones_like(new.prob[:, MUST]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("density", ["laplace", "normal"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_angles_with_loadings_leave_the_prior_alone(family, density):
+    program, before = drawn(family, density, correlated=True)
+    spike = SpikeSlab(density == "laplace", np.array(SPIKE / SLAB))
+    angles = MarginalAngles(PERMITTED, MUST, spike, SLAB, LKJ(1.0))
+    f = program.value(before)
+    at = LineAngles(before, f, program.cells.expanded(f, before.noise))
+    rng, moved = np.random.default_rng(1), []
+    for _ in range(MOVES):
+        new = line_angles(program, angles, 0, at, program.cells, rng)
+        moved.append((new.state.weight != at.state.weight).any(-1).any(-1))
+        at = new
+        torch.testing.assert_close(at.f, program.value(at.state), rtol=1e-3, atol=1e-3)
+        for got, want in zip(at.terms, program.cells.expanded(at.f, before.noise), strict=True):
+            torch.testing.assert_close(got, want)
+    assert 0.15 < torch.stack(moved).float().mean() < 0.95  # so many chains have two angles to choose from
+    state, free = at.state, torch.as_tensor(FREE)
+    cov, cov_then = (torch.linalg.inv(each.precision)[:, 0, 1:] for each in (before, state))
+    assert np.corrcoef(cov[:, 0], cov_then[:, 0])[0, 1] < 0.97
+    torch.testing.assert_close(state.z[..., 0], before.z[..., 0])
+    assert_same(
+        edge=(before.edge[:, free], state.edge[:, free]),
+        weight=(before.weight[:, free], state.weight[:, free]),
+        size=(before.weight[:, free].abs(), state.weight[:, free].abs()),
+        required=(before.weight[:, MUST].abs(), state.weight[:, MUST].abs()),
+        correlation=(cov, cov_then),
+        correlation_size=(cov.abs(), cov_then.abs()),
+        square=(before.z**2, state.z**2),
+        together=(before.z.prod(-1), state.z.prod(-1)),
+        with_correlation=(before.z.prod(-1) * cov, state.z.prod(-1) * cov_then),
+        value=(f.abs().sqrt(), at.f.abs().sqrt()),
+    )
+    assert not state.weight[:, ~PERMITTED].any()
 
 
 @pytest.mark.parametrize("family", NOT_NORMAL)
@@ -206,7 +255,8 @@ def test_weights_under_normal_noise_are_those_of_enumerated_edges():
     program = DecoderProgram(**{**program.__dict__, "cells": cells})
     rng, prob = np.random.default_rng(0), []
     for scan in range(16):
-        new = line_weights(program, state, cells, rng)
+        f = program.value(state)
+        new = line_weights(program, state, f, cells.expanded(f, state.noise), cells, rng)
         assert (new.intercept != state.head[..., 0]).float().mean() > 0.9999  # all of them accepted
         state = state._replace(weight=new.weight, head=new.intercept.unsqueeze(-1))
         if scan >= 8:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from pyro_sparse.inference.edges.density.loadings import Parabola
 from pyro_sparse.inference.edges.density.weight import SpikeSlab
 from pyro_sparse.inference.edges.moves.marginal_angles import MarginalAngles
 from pyro_sparse.priors import LKJ
@@ -56,7 +57,7 @@ def step(moves, pair, weight, edge, cov, z, x, log_odds, rng):
     left = x - z[..., others] @ np.swapaxes(weight[..., others], 1, 2)
     a = (z[..., j] ** 2).sum(1)[:, None] * SLAB**2 / NOISE**2 * np.ones(weight.shape[1])
     b = (z[..., j, None] * left).sum(1) * SLAB / NOISE**2
-    result = moves.moved(pair, weight, edge, cov, np.full((len(z), 1, 3), log_odds), (a, b), rng)
+    result = moves.moved(pair, weight, edge, cov, np.full((len(z), 1, 3), log_odds), Parabola(a, b), rng)
     return result.weight, result.edge, result.cov, z @ np.swapaxes(result.map, 1, 2)
 
 
@@ -64,7 +65,9 @@ def step(moves, pair, weight, edge, cov, z, x, log_odds, rng):
 def test_evidence_is_the_integral_over_loadings_and_edges(laplace, ratio):
     moves, odds = angles_of(FEWER, laplace, ratio), -0.4
     a, b = np.array([[3.0, 0.5, 8.0, 2.0]]), np.array([[-1.0, 2.0, 5.0, 0.3]])
-    got, odds_after = (array[0] for array in moves._summed_out(2, np.full((1, 4), odds), a, b))
+    got, odds_after = (
+        array[0] for array in moves._summed_out(2, np.full((1, 4), odds), Parabola(a, b), np.zeros_like(a))
+    )
     p = 1 / (1 + np.exp(-odds))
     slab = stats.laplace() if laplace else stats.norm()
 
