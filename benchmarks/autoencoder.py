@@ -39,7 +39,7 @@ ASKED = {"ap": 0.90, "ap_found": 0.96, "brier_skill": 0.85, "above_correlation":
 REAL_SIZES, REAL_K = (1536, 1536), 16
 ARMS: dict[str, Row] = {
     "plain": {},
-    "ratio": {"surrogate": "ratio", "weight": 0.5},
+    "ratio": {"surrogate": "ratio", "weight": 0.5 / REAL_K},  # the ratio grows to the root of k
     "batchtopk": {"select": "batchtopk"},
     "plain_no_aux": {"aux": 0.0},
     "l1_no_aux": {"surrogate": "l1", "weight": 1.0, "aux": 0.0},
