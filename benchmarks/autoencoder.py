@@ -8,11 +8,18 @@ far it is above the plain correlation of the codes of the same latents. A latent
 hardly ever active with it, so `ap_exciting` leaves edges that inhibit out, and `inhibiting_named` is the
 share of these that is found. `replication` asks whether a third refit shows (probability above one half by
 itself) what the other two say of it: [said, found] for each bin of what is said.
+
+``--real FOLDER`` instead trains pairs on activations that ``python -m benchmarks._minilm`` wrote there: each
+of `ARMS` with three restarts of `ps.fit`, 1,536 latents on each side and 16 of them active, on `--tokens`
+rows, steps in bfloat16. Figures are of held-out rows, a tenth as many.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,21 +35,78 @@ SIZES, K = (128, 64), 8
 FOUND = 0.7  # cosine with a true direction
 BINS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0 + 1e-9)
 ASKED = {"ap": 0.90, "ap_found": 0.96, "brier_skill": 0.85, "above_correlation": 0.10}
+# Of the real pair: each trained with AuxK but where `aux` is 0
+REAL_SIZES, REAL_K = (1536, 1536), 16
+ARMS: dict[str, Row] = {
+    "plain": {},
+    "ratio": {"surrogate": "ratio", "weight": 0.5 / REAL_K},  # the ratio grows to the root of k
+    "batchtopk": {"select": "batchtopk"},
+    "plain_no_aux": {"aux": 0.0},
+    "l1_no_aux": {"surrogate": "l1", "weight": 1.0, "aux": 0.0},
+}
 WITHIN, SURE, SURE_FOUND = 0.07, 0.9, 0.85
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--first-seed", type=int, default=0, help="begin at this seed (1000 and up: tuning)")
+    parser.add_argument("--real", type=Path, help="folder with activations (benchmarks._minilm writes one)")
+    parser.add_argument("--tokens", type=int, default=1_200_000, help="of --real, to learn from")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="of --real")
+    parser.add_argument(
+        "--edges", action="store_true", help="of --real: also whether refits show edges again"
+    )
 
 
 def tasks(options: argparse.Namespace) -> list[Row]:
+    if options.real is not None:
+        shared = {"seed": options.first_seed, "real": str(options.real), "tokens": options.tokens}
+        return [{**shared, "arm": arm, "edges": options.edges} for arm in options.arms]
     return [
         {"seed": options.first_seed + seed, "quick": options.quick} for seed in report_seeds(options.seeds)
     ]
 
 
-def run(seed: int, quick: bool = False) -> Row:
+def run(
+    seed: int,
+    quick: bool = False,
+    real: str | None = None,
+    tokens: int = 0,
+    arm: str = "plain",
+    edges: bool = False,
+) -> Row:
+    if real is not None:
+        return real_pair(Path(real), arm, tokens, seed, edges)
     return measured(seed, **(QUICK if quick else FULL))
+
+
+def real_pair(folder: Path, arm: str, tokens: int, seed: int, edges: bool) -> Row:
+    """Refits of one arm on recorded activations: cost of the training by itself, and figures of each."""
+    import pyro_sparse as ps
+    from benchmarks._minilm import read
+
+    x, y, layer = read(folder)
+    held = tokens // 9  # a tenth of all
+    arguments = {"restarts": REFITS, "seed": seed, "dtype": "bfloat16", "holdout": held / (tokens + held)}
+    if (penalty := ARMS[arm].get("surrogate")) is not None:
+        weight = ARMS[arm]["weight"]
+        arguments["dependency"] = ps.inference.DependencyPenalty(weight=weight, surrogate=penalty)
+    own = {name: ARMS[arm][name] for name in ("select", "aux") if name in ARMS[arm]}
+    pair = ps.models.AutoencoderPair(*REAL_SIZES, k=REAL_K, between=layer, **own)
+    rows = x[: tokens + held], y[: tokens + held]
+    arguments["steps"] = max(1, tokens // 512)  # one pass, however few rows there are
+    with tempfile.TemporaryDirectory() as parts:
+        paths = [f"{parts}/{i}.pt" for i in range(REFITS)]
+        begun = time.process_time()
+        for i, path in enumerate(paths):
+            ps.fit_restart(i, path, pair, rows, **arguments)
+        cost = time.process_time() - begun
+        fit = ps.merge(paths, pair, rows, **arguments)
+    figures: Row = {name: fit.metrics[name].tolist() for name in fit.metrics}
+    figures |= {"cpu_s_per_M": cost / (REFITS * tokens) * 1e6, "held": held}
+    if edges:
+        graphs = fit.latent_graphs()
+        figures["replication"] = [said_and_found(graphs, one, seed) for one in range(REFITS)]
+    return figures
 
 
 def measured(
@@ -193,20 +257,20 @@ def ap_of_one(graph: Any, known: Any, seed: int) -> float:
 def said_and_found(graphs: list[Any], held: int, seed: int) -> list[list[float]]:
     """What the other refits say of each edge, and whether the one that is held out shows it."""
     import pyro_sparse as ps
-    from pyro_sparse.inference.edges.dictionaries import match_latents
 
     others = [r for r in range(len(graphs)) if r != held]
+    shared = [shared_by_all(graphs, side) for side in ("out", "in")]
+    if not all(map(len, shared)):
+        return binned(np.zeros(0), np.zeros(0, dtype=bool))
     idata, alone = (ps.edge_posterior([graphs[r] for r in some], seed=seed) for some in (others, [held]))
     p, shown = (ps.edge_prob(posterior).to_numpy() for posterior in (idata, alone))
     pairs = []
-    for side, ours, theirs in zip(("out", "in"), numbers_of(idata), numbers_of(alone), strict=True):
-        living = [getattr(g, f"rate_{side}") > 0 for g in graphs]
-        same = match_latents([getattr(g, f"directions_{side}") for g in graphs], living).number
+    for same, ours, theirs in zip(shared, numbers_of(idata), numbers_of(alone), strict=True):
         place, place_held = ({n: i for i, n in enumerate(of[:, 0])} for of in (ours, theirs))
         rows = [
             (place[row[others[0]]], place_held[row[held]])
             for row in same
-            if row.min() >= 0 and row[others[0]] in place and row[held] in place_held
+            if row[others[0]] in place and row[held] in place_held
         ]
         pairs.append(np.array(rows, dtype=int).reshape(-1, 2).T)
     (out, out_held), (into, into_held) = pairs
@@ -214,16 +278,28 @@ def said_and_found(graphs: list[Any], held: int, seed: int) -> list[list[float]]
     return binned(said, shown_again)
 
 
+def shared_by_all(graphs: list[Any], side: str) -> np.ndarray:
+    """Numbers of the latents that all refits have, (latent, refit)."""
+    from pyro_sparse.inference.edges.dictionaries import match_latents
+
+    living = [getattr(graph, f"rate_{side}") > 0 for graph in graphs]
+    same = match_latents([getattr(graph, f"directions_{side}") for graph in graphs], living).number
+    return same[(same >= 0).all(1)]
+
+
 def binned(said: np.ndarray, shown_again: np.ndarray) -> list[list[float]]:
     """Of each bin of what is said: its sum, how many were shown again, and how many there are."""
     home = np.digitize(said, BINS) - 1
     return [
-        [said[home == b].sum(), shown_again[home == b].sum(), (home == b).sum()] for b in range(len(BINS) - 1)
+        [float(said[home == b].sum()), int(shown_again[home == b].sum()), int((home == b).sum())]
+        for b in range(len(BINS) - 1)
     ]
 
 
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     """Means over data sets, bins of all, and what of the asked is met."""
+    if rows and "arm" in rows[0]:
+        return {"real": {row["arm"]: real_summary(row) for row in rows}}
     names = (
         *ASKED, "ece", "brier_skill_all", "ap_correlation", "ap_one", "ap_exciting", "inhibiting_named",
         "in_found", "out_found",
@@ -242,6 +318,18 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
         "sure_found": float(sure),
         "met": met,
     }
+
+
+def real_summary(row: Row) -> Row:
+    """Means over the refits of an arm, and, of its edges, what was said and found in each bin."""
+    names = [n for n, v in row.items() if isinstance(v, list) and n != "replication"]
+    summary = {name: float(np.mean(row[name])) for name in names} | {"cpu_s_per_M": row["cpu_s_per_M"]}
+    if "replication" in row:  # empty where refits share no latent
+        sums = np.sum(row["replication"], 0)
+        there = sums[:, 2] > 0
+        summary["replication"] = (sums[there, :2] / sums[there, 2:]).tolist()
+        summary["replication_n"] = sums[there, 2].astype(int).tolist()
+    return summary
 
 
 def table(rows: list[Row]) -> list[Row]:

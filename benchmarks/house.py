@@ -40,7 +40,8 @@ ROOMS = (
     "inference.multitask.inner", "inference.table", "inference.program", "inference.transition",
     "inference.observed", "inference.multitask", "inference.edges.density", "inference.edges.moves",
     "inference.edges.regression", "inference.edges.mcmc", "inference.edges.program",
-    "inference.edges.parents", "inference.edges.dictionaries", "inference.edges", "inference",
+    "inference.edges.parents", "inference.edges.dictionaries", "inference.edges", "inference.autoencoders",
+    "inference",
     "certificates", "calibrate", "plots", "pages", "estimators", "datasets", "rivals", "testing", "cli", "",
 )  # fmt: skip
 PER_ROW_INPUT = "exposure"  # the one per-row input of today; files that name it are counted

@@ -22,13 +22,13 @@ __all__ = ["dictionary_certificate"]
 _ALONE = "two more refits of the pair of dictionaries, from other seeds"
 
 
-def dictionary_certificate(fit: None, idata: ArvizData, sure: float) -> Certificate:
+def dictionary_certificate(fit: object, idata: ArvizData, sure: float) -> Certificate:
     """Say of every latent on both sides whether at least two refits have it.
 
     Parameters
     ----------
-    fit : None
-        Dictionaries are not fits of the package.
+    fit : AutoencoderFit or None
+        Not asked: dictionaries may be of any trainer.
     idata : InferenceData or DataTree
         From `pyro_sparse.edge_posterior` of graphs.
     sure : float

@@ -21,6 +21,7 @@ from .transition import transition_certificate
 
 if TYPE_CHECKING:
     from .._utils.types import ArvizData
+    from ..inference.autoencoders.pair_result import AutoencoderFit
     from ..inference.multitask.task_result import MultiTaskFit
     from ..inference.program.result import ProgramFit
     from ..inference.table.result import Fit
@@ -39,7 +40,7 @@ _BETTER = {"table": "mcmc", "transition": "parent_sets"}
 
 @isolated()
 def identify(
-    result: Fit | ProgramFit | TransitionFit | MultiTaskFit | ArvizData,
+    result: Fit | ProgramFit | TransitionFit | MultiTaskFit | AutoencoderFit | ArvizData,
     *,
     sure: float = 0.95,
     idata: ArvizData | None = None,
@@ -49,11 +50,11 @@ def identify(
 
     Parameters
     ----------
-    result : Fit, ProgramFit, TransitionFit, MultiTaskFit, InferenceData or DataTree
-        A fit of a table, of sequences or of tasks, or what its `edge_posterior` returned. From a fit the
-        assumptions that can be checked are checked too. Of a program, which declares its factors, only the
-        criteria are asked that hold whatever its features do with them: anchors and zeros. Of graphs between
-        dictionaries it says which latents at least two refits have, which is no theorem.
+    result : Fit, ProgramFit, TransitionFit, MultiTaskFit, AutoencoderFit, InferenceData or DataTree
+        A fit of a table, of sequences, of tasks or of activations, or what its `edge_posterior` returned.
+        From a fit the assumptions that can be checked are checked too. Of a program, which declares its
+        factors, only the criteria are asked that hold whatever its features do with them: anchors and zeros.
+        Of graphs between dictionaries it says which latents at least two refits have, which is no theorem.
     sure : float
         A verdict wants at least this probability, in (.5, 1).
     idata : InferenceData or DataTree, optional

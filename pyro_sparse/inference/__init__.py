@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .autoencoders.pair_result import AutoencoderFit
+from .autoencoders.schedule import AutoencoderSchedule
 from .fit import fit, fit_restart, merge
 from .load import load
 from .multitask.task_result import MultiTaskFit
@@ -21,6 +23,8 @@ from .transition.transition_result import TransitionFit
 from .transition.transition_schedule import TransitionSchedule
 
 __all__ = [
+    "AutoencoderFit",
+    "AutoencoderSchedule",
     "BernoulliKL",
     "BinnedStrengthMixture",
     "Budget",

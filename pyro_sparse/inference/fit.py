@@ -1,8 +1,9 @@
 """`fit`: a model and a table in, a `Fit` out. This file is the order of events; each event has its own file.
 
 Check the arguments, read the data, and go on with the order of events of the model's kind (`registry.py`):
-`table/job.py`, `transition/job.py`, `observed/job.py` or `multitask/job.py`; in several processes, or
-one restart at a time, by `training/parts.py`. Ctrl-C at any time returns the fit so far, with a warning.
+`table/job.py`, `transition/job.py`, `observed/job.py`, `multitask/job.py` or
+`autoencoders/job.py`; in several processes, or one restart at a time, by `training/parts.py`. Ctrl-C at any
+time returns the fit so far, with a warning.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from .._utils.checks import check_whole
 from .._utils.torch_state import undisturbed
 from ..data.design import ROLES
 from ..data.row_weights import ARGUMENTS as WEIGHTS
+from ..models.autoencoder_pair import AutoencoderPair
 from ..models.multitask import MultiTaskRegression
 from ..models.observed_transition import ObservedTransition
 from ..models.sparse_decoder import SparseDecoder
 from ..programs.program import Program
+from .autoencoders.schedule import AutoencoderSchedule
 from .multitask.task_schedule import TaskSchedule
 from .observed.schedule import ObservedSchedule
 from .registry import PER_ROW, Kind, kind_of, n_features_of
@@ -45,9 +48,13 @@ from .user_models import refuse_bound_functions, refuse_broken_models
 if TYPE_CHECKING:
     import datetime
 
+    from numpy.typing import ArrayLike
+    from torch import Tensor
+
     from .._utils.types import Covariates, TableLike, VectorLike
     from ..models.base import FactorModel
     from ..models.latent_transition import LatentTransition
+    from .autoencoders.pair_result import AutoencoderFit
     from .multitask.task_result import MultiTaskFit
     from .observed.observed_result import ObservedFit
     from .table.result import Fit
@@ -61,6 +68,7 @@ if TYPE_CHECKING:
 __all__ = ["fit", "fit_restart", "merge"]
 
 TimeStep: TypeAlias = "float | str | np.timedelta64 | datetime.timedelta"  # the last is also pandas'
+Sides: TypeAlias = "tuple[ArrayLike | Tensor, ArrayLike | Tensor]"  # activations before a layer and after it
 Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 _BUSY = threading.Lock()
 
@@ -82,7 +90,15 @@ class _Arguments:
     dependency: LatentPenalty | None
     restarts: int | None
     seed: int
-    schedule: Schedule | DependencySchedule | TransitionSchedule | ObservedSchedule | TaskSchedule | None
+    schedule: (
+        Schedule
+        | DependencySchedule
+        | TransitionSchedule
+        | ObservedSchedule
+        | TaskSchedule
+        | AutoencoderSchedule
+        | None
+    )
     holdout: float
     mask: TableLike | None
     exposure: VectorLike | None
@@ -159,11 +175,24 @@ def fit(
     exposure: None = ..., covariates: None = ..., groups: None = ..., sample_weight: None = ...,
     sample_weight_type: None = ..., **settings: object,
 ) -> MultiTaskFit: ...  # fmt: skip
+@overload
+def fit(
+    model: AutoencoderPair, X: Sides, y: None = None, *,
+    dependency: LatentPenalty | None = ..., restarts: int | None = ..., seed: int = ...,
+    schedule: AutoencoderSchedule | None = ..., holdout: float = ..., standardise: bool = ...,
+    n_jobs: int = ..., progress: bool = ...,
+    checkpoint: str | os.PathLike[str] | None = ..., checkpoint_every: int = ...,
+    device: str = ..., dtype: str | torch.dtype = ..., threads: int | None = ...,
+    task: None = ..., inner: None = ..., actions: None = ..., id: None = ..., time: None = ...,
+    time_step: None = ..., sparsity: None = ..., mask: None = ..., feature_names: None = ...,
+    n_factors_init: None = ..., exposure: None = ..., covariates: None = ..., groups: None = ...,
+    sample_weight: None = ..., sample_weight_type: None = ..., **settings: object,
+) -> AutoencoderFit: ...  # fmt: skip
 
 
 def fit(
-    model: Trainable | ObservedTransition,
-    X: TableLike,
+    model: Trainable | ObservedTransition | AutoencoderPair,
+    X: TableLike | Sides,
     y: VectorLike | None = None,
     *,
     task: VectorLike | None = None,
@@ -181,6 +210,7 @@ def fit(
     | TransitionSchedule
     | ObservedSchedule
     | TaskSchedule
+    | AutoencoderSchedule
     | None = None,
     holdout: float = 0.1,
     mask: TableLike | None = None,
@@ -213,7 +243,7 @@ def fit(
 
     Parameters
     ----------
-    model : FactorModel, LatentTransition, ObservedTransition or MultiTaskRegression
+    model : FactorModel, LatentTransition, ObservedTransition, MultiTaskRegression or AutoencoderPair
         For instance `SparseDecoder(n_factors=5)`. It stays as it is: a copy of it is trained.
     X : array_like (row, feature), DataFrame, Arrow or polars table, scipy.sparse matrix, AnnData or RowStore
         NaN marks a missing cell. Sparse or on disk with over 25 million cells: read by rows (`open_rows`).
@@ -221,6 +251,7 @@ def fit(
         feature), list of arrays (time, feature), or a DataFrame with one row per frame.
         Fewer than twenty long sequences are cut into pieces, and ELBOs are then per piece.
         For a `MultiTaskRegression`: one row per sample with `task`, or see `pyro_sparse.data.tasks.as_tasks`.
+        For an `AutoencoderPair`: two arrays, (before, after), activations (row, d) on both sides of a layer.
     y : array_like, list of arrays or str, optional
         For a `MultiTaskRegression`: targets, or the name of their column. NaN is a missing target.
     task : array_like or str, optional
@@ -243,20 +274,25 @@ def fit(
         prior. The graph read from the axes is not touched.
     dependency : LatentPenalty, optional
         For a table: a penalty on how the decoder uses the latents, beside the ELBO of a row, for instance
-        `DependencyPenalty(weight=0.05)`. Reported ELBOs do not contain it.
+        `DependencyPenalty(weight=0.05)`. Reported ELBOs do not contain it. For an `AutoencoderPair`: a
+        `DependencyPenalty` of surrogate "l1" or "ratio", on the slopes between active latents, beside the
+        fractions of variance unexplained.
     restarts : int, optional
-        Starts, by default 8, 4 for a `DependencyVAE`, 2 for sequences and tasks (of an
-        `ObservedTransition`: chains of its sampler). On a table each begins with its own number of factors,
-        from K down to 1 and again (a `DependencyVAE` with all of them). A `LatentTransition` gets up to two
+        Starts, by default 8, 4 for a `DependencyVAE`, 3 for an `AutoencoderPair` (whose edges are taken over
+        them), 2 for sequences and tasks (of an `ObservedTransition`: chains of its sampler). On a table each
+        begins with its own number of factors, from K down to 1 and again (a `DependencyVAE` with all of
+        them). A `LatentTransition` gets up to two
         more if none agrees with the best, where `restarts` and `steps` are left open and one process trains.
     seed : int
         All randomness follows from it; the same seed gives the same bits on the same machine.
-    schedule : Schedule, DependencySchedule, TransitionSchedule, ObservedSchedule or TaskSchedule, optional
-        Settings of the loop; single ones can be given by name in `settings`.
+    schedule : Schedule, DependencySchedule, TransitionSchedule, ObservedSchedule, TaskSchedule, optional
+        Or an `AutoencoderSchedule`: of the model's kind. Settings of the loop; single ones can be given by
+        name in `settings`.
     holdout : float
         Share of rows held out for choosing a restart, in [0, 1); at most 2,000 rows, and fewer
         of a wide table that is read by rows. A fit of sequences also goes back to the state that was best on
-        held-out ones (at most 5,000), if that was better than its last.
+        held-out ones (at most 5,000), if that was better than its last. Of activations the last rows are held
+        out: bring them, or the texts they are of, in random order.
     mask : array_like of bool (row, feature), optional
         True where a cell was seen, beside NaN. Columns of a DataFrame are found by name.
     exposure : array_like (row,), optional
@@ -279,7 +315,8 @@ def fit(
     feature_names : sequence of str, optional
         Names for an array, in the order of its columns.
     standardise : bool
-        z-score the columns (normal likelihood only); results come back in the caller's units.
+        z-score the columns (normal likelihood only); results come back in the caller's units. Activations are
+        brought to mean 0, and one standard deviation for all dimensions to 1.
     n_factors_init : sequence of int, optional
         Number of factors each restart begins with; default a neutral grid.
     n_jobs : int
@@ -298,7 +335,8 @@ def fit(
     dtype : {"float32", "float64", "bfloat16"}
         In which precision. "bfloat16", for a `SparseDecoder` with an MLP decoder, is single precision but for
         the hidden units of training steps and what they are multiplied with: on processors that multiply such
-        numbers (AVX512-BF16, AMX, recent GPUs) a wide decoder's step takes less than half of the time.
+        numbers (AVX512-BF16, AMX, recent GPUs) a wide decoder's step takes less than half of the time. Steps
+        of an `AutoencoderPair` are rounded likewise.
     threads : int or None
         torch threads during the fit; one is fastest for all but very wide models. None leaves them alone.
     **settings
@@ -307,7 +345,7 @@ def fit(
 
     Returns
     -------
-    Fit, TransitionFit, ObservedFit or MultiTaskFit
+    Fit, TransitionFit, ObservedFit, MultiTaskFit or AutoencoderFit
 
     Raises
     ------
@@ -356,8 +394,8 @@ def fit(
 def fit_restart(
     index: int,
     path: str | os.PathLike[str],
-    model: Trainable,
-    X: TableLike,
+    model: Trainable | AutoencoderPair,
+    X: TableLike | Sides,
     y: VectorLike | None = None,
     *,
     recipe: dict[str, Any] | None = None,
@@ -419,8 +457,16 @@ def merge(
 def merge(
     paths: Paths, model: MultiTaskRegression, X: TableLike, y: VectorLike, **arguments: object
 ) -> MultiTaskFit: ...
+@overload
 def merge(
-    paths: Paths, model: Trainable, X: TableLike, y: VectorLike | None = None, **arguments: object
+    paths: Paths, model: AutoencoderPair, X: Sides, y: None = None, **arguments: object
+) -> AutoencoderFit: ...
+def merge(
+    paths: Paths,
+    model: Trainable | AutoencoderPair,
+    X: TableLike | Sides,
+    y: VectorLike | None = None,
+    **arguments: object,
 ) -> FitResult:
     """The fit of restarts that `fit_restart` wrote: what `fit` gives with the same arguments, up to rounding.
 
@@ -435,7 +481,7 @@ def merge(
 
     Returns
     -------
-    Fit, TransitionFit or MultiTaskFit
+    Fit, TransitionFit, MultiTaskFit or AutoencoderFit
 
     Raises
     ------
@@ -449,7 +495,12 @@ def merge(
     return _concluded(result, plan)
 
 
-def _given(model: Trainable, X: TableLike, y: VectorLike | None, arguments: dict[str, object]) -> _Arguments:
+def _given(
+    model: Trainable | AutoencoderPair,
+    X: TableLike | Sides,
+    y: VectorLike | None,
+    arguments: dict[str, object],
+) -> _Arguments:
     """All arguments of `fit`, of those given."""
     bound = inspect.signature(fit).bind(model, X, y, **arguments)
     bound.apply_defaults()
@@ -539,7 +590,8 @@ def _concluded(result: FitResult, plan: _Plan) -> FitResult:
 _FOR = {
     **dict.fromkeys(("actions", "id", "time", "time_step", "sparsity"), "sequences"),
     **dict.fromkeys(("y", "task", "inner"), "tasks"),
-    **dict.fromkeys(("mask", *PER_ROW, *ROLES, *WEIGHTS, "feature_names", "dependency"), "tables"),
+    **dict.fromkeys(("mask", *PER_ROW, *ROLES, *WEIGHTS, "feature_names"), "tables"),
+    "dependency": "tables and activations",
     "n_factors_init": "tables with a prior on weights",
 }
 
@@ -552,6 +604,8 @@ def _of_rows(model: object, settings: Mapping[str, Any]) -> tuple[dict[str, Any]
 
 def _refuse(kind: Kind, arguments: _Arguments) -> None:
     """Complain of arguments that this kind of model does not read."""
+    if isinstance(arguments.model, AutoencoderPair) and arguments.y is not None:
+        raise TypeError("y: an AutoencoderPair takes both sides of the layer at once; fit(model, (X, Y))")
     for name, inputs in _FOR.items():
         if getattr(arguments, name) is not None and name not in (*kind.reads, *kind.trains):
             reader = type(arguments.model).__name__
@@ -575,7 +629,11 @@ def _check_arguments(arguments: _Arguments, restarts: int) -> None:
     model, holdout, dtype, device = arguments.model, arguments.holdout, arguments.dtype, arguments.device
     n_factors_init = arguments.n_factors_init
     decodes = () if isinstance(model, MultiTaskRegression) else ("decode",)
-    methods = () if isinstance(model, Program | ObservedTransition) else ("setup", "model", "guide", *decodes)
+    methods = (
+        ()
+        if isinstance(model, Program | ObservedTransition | AutoencoderPair)
+        else ("setup", "model", "guide", *decodes)
+    )
     for method in methods:
         if not hasattr(model, method):
             if inspect.isfunction(model):
@@ -593,7 +651,10 @@ def _check_arguments(arguments: _Arguments, restarts: int) -> None:
     precision = str(dtype).removeprefix("torch.")
     if precision not in ("float32", "float64", "bfloat16"):
         raise ValueError(f"dtype: got {dtype!r}, wanted 'float32', 'float64' or 'bfloat16'")
-    if precision == "bfloat16" and not (isinstance(model, SparseDecoder) and model.decoder_kind == "mlp"):
+    can_round = isinstance(model, AutoencoderPair) or (
+        isinstance(model, SparseDecoder) and model.decoder_kind == "mlp"
+    )
+    if precision == "bfloat16" and not can_round:
         kind = getattr(model, "decoder_kind", None)
         raise ValueError(
             f"dtype: 'bfloat16' rounds the hidden units of a SparseDecoder with decoder='mlp', and this is a "

@@ -11,8 +11,10 @@ import torch
 
 from .._utils.recorded import rebuild
 from .._utils.torch_state import isolated, undisturbed
+from ..models.autoencoder_pair import AutoencoderPair
 from ..models.observed_transition import ObservedTransition
 from ..programs.program import Program
+from .autoencoders import pair_result
 from .multitask import task_result
 from .observed import observed_result
 from .program import saved
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from ..models.latent_transition import LatentTransition
     from ..models.multitask import MultiTaskRegression
     from ..programs.data import Data
+    from .autoencoders.pair_result import AutoencoderFit
     from .multitask.task_result import MultiTaskFit
     from .observed.observed_result import ObservedFit
     from .program.result import ProgramFit
@@ -44,6 +47,8 @@ def load(path: str | os.PathLike[str], model: ObservedTransition) -> ObservedFit
 @overload
 def load(path: str | os.PathLike[str], model: MultiTaskRegression) -> MultiTaskFit: ...
 @overload
+def load(path: str | os.PathLike[str], model: AutoencoderPair) -> AutoencoderFit: ...
+@overload
 def load(path: str | os.PathLike[str], model: Program, data: Data) -> ProgramFit: ...
 @overload
 def load(path: str | os.PathLike[str], model: None = None) -> Any: ...  # the file says which
@@ -52,35 +57,39 @@ def load(path: str | os.PathLike[str], model: None = None) -> Any: ...  # the fi
 @isolated()
 def load(
     path: str | os.PathLike[str],
-    model: Trainable | ObservedTransition | Program | None = None,
+    model: Trainable | ObservedTransition | AutoencoderPair | Program | None = None,
     data: Data | None = None,
-) -> Fit | TransitionFit | ObservedFit | MultiTaskFit | ProgramFit:
+) -> Fit | TransitionFit | ObservedFit | MultiTaskFit | AutoencoderFit | ProgramFit:
     """Read a fit written by its `save`.
 
     Parameters
     ----------
     path : path
-    model : FactorModel, LatentTransition, ObservedTransition, MultiTaskRegression or Program, optional
+    model : FactorModel, LatentTransition, ObservedTransition, MultiTaskRegression, AutoencoderPair, Program
         Needed when the model, its prior or its likelihood is a class of your own: made as it was for the fit.
-        Of a program always.
+        Of a program always, and of a pair of autoencoders, whose layer a file does not hold.
     data : Data, optional
         Of a program, and needed there.
 
     Returns
     -------
-    Fit, TransitionFit, ObservedFit, MultiTaskFit or ProgramFit
+    Fit, TransitionFit, ObservedFit, MultiTaskFit, AutoencoderFit or ProgramFit
 
     Raises
     ------
     FileNotFoundError, ValueError
         No such file, not a fit, or of another model or format.
     """
-    meta, tensors = files.read(path, "fit", "transition fit", "observed fit", "multi-task fit", "program fit")
+    meta, tensors = files.read(
+        path, "fit", "transition fit", "observed fit", "multi-task fit", "program fit", "autoencoder fit"
+    )
     with files.explained("load", path):
         if meta["kind"] == "program fit":
             return saved.restore(path, model, data, meta, tensors)
         if data is not None or isinstance(model, Program):
             raise ValueError(f"load: {str(path)!r} holds no fit of a program; leave out data and program")
+        if meta["kind"] == "autoencoder fit":
+            return pair_result.restore(path, model, meta, tensors)
         if meta["kind"] == "observed fit":
             return _observed(path, model, meta, tensors)
         return _restored(path, cast("Trainable | None", model), meta, tensors)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import pandas as pd
 
 from .._utils.declared import keeps
+from ..data.activations import Activations, read_activations
 from ..data.checks.check import check_read_table
 from ..data.checks.kinds import chosen_kinds
 from ..data.checks.sequences import counter_columns, moving_means, sequence_findings
@@ -32,12 +33,15 @@ from ..findings.finding import Finding
 from ..likelihoods import Columns, get_likelihood, known_likelihoods
 from ..likelihoods.adjusted import Adjusted
 from ..models._positions import check_positions
+from ..models.autoencoder_pair import AutoencoderPair
 from ..models.dependency import DependencyVAE
 from ..models.latent_transition import LatentTransition
 from ..models.multitask import MultiTaskRegression
 from ..models.observed_transition import ObservedTransition
 from ..programs.data import Data as ProgramData
 from ..programs.program import Program
+from .autoencoders.job import AutoencoderJob
+from .autoencoders.schedule import AutoencoderSchedule
 from .multitask.job import TaskJob
 from .multitask.task_schedule import TaskSchedule
 from .observed.job import ObservedJob
@@ -127,6 +131,7 @@ def n_features_of(data: Data) -> int | tuple[int, ...]:
     data : Table, Sequences or Tasks
         Checked.
     """
+    assert not isinstance(data, Activations)
     shape = data.shape if isinstance(data, Tasks) else data.x.shape[-1:]
     return tuple(shape) if len(shape) > 1 else int(shape[0])
 
@@ -259,6 +264,10 @@ def _program(model: Program, X: TableLike | ProgramData, arguments: Mapping[str,
     return ProgramData(X, feature_names=arguments["feature_names"])
 
 
+def _activations(model: AutoencoderPair, X: object, arguments: Mapping[str, Any]) -> Activations:
+    return read_activations(X, arguments["standardise"])
+
+
 def _warned(data: DataT, findings: list[Finding]) -> DataT:
     """The data with what was found against them, which is said before the time it takes to fit."""
     for finding in findings:
@@ -285,6 +294,7 @@ KINDS = (
         (*_OF_SEQUENCES, "feature_names", "covariates"),
         ObservedJob, (),
     ),
+    Kind(AutoencoderPair, AutoencoderSchedule, 3, _activations, (), AutoencoderJob, ("dependency",)),
     Kind(Program, ProgramSchedule, 8, _program, ("feature_names",), ProgramJob, ()),
     Kind(MultiTaskRegression, TaskSchedule, 2, _tasks, ("y", "task"), TaskJob, ("inner",)),
     Kind(DependencyVAE, DependencySchedule, 4, _table, _OF_TABLES, DependencyJob, ("dependency",)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .autoencoder_pair import AutoencoderPair
 from .base import FactorModel
 from .dependency import DependencyVAE
 from .latent_transition import LatentTransition
@@ -11,6 +12,7 @@ from .observed_transition import ObservedTransition
 from .sparse_decoder import SparseDecoder
 
 __all__ = [
+    "AutoencoderPair",
     "DependencyVAE",
     "FactorModel",
     "LatentTransition",

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from .layers import BatchLinear, DenseDecoder, Encoder, LinearDecoder, MaskedDecoder
+from .sparse_autoencoder import SparseAutoencoder
 
-__all__ = ["BatchLinear", "DenseDecoder", "Encoder", "LinearDecoder", "MaskedDecoder"]
+__all__ = ["BatchLinear", "DenseDecoder", "Encoder", "LinearDecoder", "MaskedDecoder", "SparseAutoencoder"]

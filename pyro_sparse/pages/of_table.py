@@ -23,6 +23,7 @@ from .._utils.quiet import ignored
 from .._utils.torch_state import isolated
 from ..certificates.facts import certificate_facts
 from ..graphs.alignment import SAME_FACTOR, agreement_matrix
+from ..inference.autoencoders.pair_result import AutoencoderFit
 from ..inference.observed.observed_result import ObservedFit
 from ..inference.program.result import ProgramFit
 from ..inference.training.restarts import compared_restarts
@@ -125,6 +126,8 @@ def report(
         If matplotlib or jinja2 is missing; both come with `pyro-sparse[plots,cli]`.
     IsADirectoryError
         If `path` is a folder.
+    NotImplementedError
+        Of an `AutoencoderFit`.
     TypeError
         If fit and path are in the other order, `idata` is of another kind of fit, or X, `groups`, `salient`
         or `salient_only` come with one that is not a table's.
@@ -133,6 +136,8 @@ def report(
         names than the fit's, or another order, or `salient` is out of range or asked of edges without draws
         of loadings.
     """
+    if isinstance(fit, AutoencoderFit):  # which says what to read instead
+        return fit.report(path)
     path = _page_to_write(fit, path)
     need_libraries()
     of_program = isinstance(fit, ProgramFit)

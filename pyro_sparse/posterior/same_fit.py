@@ -19,6 +19,7 @@ _LABELS = {
     "table": {"feature": "feature_names", "factor": "factor_names"},
     "tasks": {"task": "task_names", "latent": "latent_names"},
     "transition": {"target": "latent_names", "action": "action_names"},
+    "dictionaries": {},  # latents are matched anew each time, and only the mark tells fits apart
 }
 
 
@@ -27,10 +28,12 @@ def fit_mark(fit: FitResult) -> str:
 
     Parameters
     ----------
-    fit : Fit, TransitionFit or MultiTaskFit
+    fit : Fit, TransitionFit, MultiTaskFit or AutoencoderFit
     """
     digest = hashlib.sha256()
-    models = getattr(fit, "models", None) or [getattr(fit, "model", None)]
+    pairs = getattr(fit, "pairs", ())  # of autoencoders, which their model only describes
+    models = getattr(fit, "models", None) or [sae for pair in pairs for sae in pair]
+    models = models or [getattr(fit, "model", None)]
     states = [model.state_dict() for model in models if hasattr(model, "state_dict")]
     learned = [(name, state[name].detach().cpu()) for state in states for name in sorted(state)]
     if not learned and hasattr(fit, "weights"):
@@ -52,7 +55,7 @@ def check_same_fit(fit: FitResult, idata: ArvizData) -> None:
 
     Parameters
     ----------
-    fit : Fit, TransitionFit or MultiTaskFit
+    fit : Fit, TransitionFit, MultiTaskFit or AutoencoderFit
     idata : InferenceData or DataTree
         What its `edge_posterior` returned; one without a mark, of an earlier version, is taken.
 
@@ -75,7 +78,7 @@ def check_labels(fit: FitResult, idata: ArvizData) -> None:
 
     Parameters
     ----------
-    fit : Fit, TransitionFit or MultiTaskFit
+    fit : Fit, TransitionFit, MultiTaskFit or AutoencoderFit
     idata : InferenceData or DataTree
         An edge posterior, of whatever fit.
 
@@ -88,7 +91,7 @@ def check_labels(fit: FitResult, idata: ArvizData) -> None:
     """
     edges, kind = _arviz.get_group(idata, "edge_posterior"), str(idata.attrs.get("kind", "table"))
     fix = "give what edge_posterior() of this fit returned"
-    if not all(hasattr(fit, names) for names in _LABELS[kind].values()):
+    if not all(hasattr(fit, names) for names in _LABELS[kind].values() or ["pairs"]):
         noun = {"table": "a table", "transition": "a latent transition"}.get(kind, kind)
         raise TypeError(f"idata: holds the edges of {noun}, and the fit is a {type(fit).__name__}; {fix}")
     for dim, names in _LABELS[kind].items():

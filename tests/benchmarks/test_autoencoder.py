@@ -12,7 +12,7 @@ from benchmarks import _autoencoders, autoencoder
 
 
 def test_seeds_are_those_asked_for():
-    options = Namespace(seeds=2, first_seed=1000, quick=True)
+    options = Namespace(seeds=2, first_seed=1000, quick=True, real=None)
     assert autoencoder.tasks(options) == [{"seed": 1000, "quick": True}, {"seed": 1001, "quick": True}]
 
 

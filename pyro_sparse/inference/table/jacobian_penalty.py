@@ -24,10 +24,10 @@ from torch import Tensor
 
 from ._rowwise import Rowwise, around, by_row, leads_to, nodes, reusable
 
-__all__ = ["ESTIMATORS", "SURROGATES", "jacobian_l1", "mean_abs_jacobian"]
+__all__ = ["ESTIMATORS", "SURROGATES", "jacobian_l1", "l1_over_l2", "mean_abs_jacobian"]
 
 ESTIMATORS = ("auto", "column", "exact", "difference")
-SURROGATES = ("l1", "log", "l0")
+SURROGATES = ("l1", "log", "l0", "ratio")
 WIDTH = 0.1  # a mean derivative of so much counts half an edge under "l0"
 
 Network = Callable[[Tensor], Tensor]
@@ -51,7 +51,9 @@ def jacobian_l1(
 
     where :math:`\phi(a)` is a for "l1"; :math:`\log(1 + a/w) / \log(1 + 1/w)` for "log", which is 1 at a = 1;
     :math:`a^2 / (a^2 + w^2)` for "l0", a smooth count (it is the probability with which a hard-concrete gate
-    of log-odds :math:`2 \log(a/w)` is open).
+    of log-odds :math:`2 \log(a/w)` is open). Under "ratio" a column of J counts, at each row by itself, as
+    its L1 norm over its L2 norm: :math:`P = \sum_j \mathrm{mean}_b\, \|J_{\cdot j}\|_1 / \|J_{\cdot j}\|_2`,
+    which is free of scale, and 1 for a latent that one feature depends on.
 
     Parameters
     ----------
@@ -62,13 +64,14 @@ def jacobian_l1(
     z : Tensor (row, K) or (restart, row, K)
         Latents. All dimensions before the rows are groups of their own.
     estimator : {"auto", "column", "exact", "difference"}
-        "column": one random column for each row, times K; unbiased for "l1". "exact": all K columns.
-        "difference": the random column by a difference of two evaluations, a little cheaper, with a small
-        bias at kinks and, in single precision, at zeros. "auto": "column" for "l1", else "exact".
-    surrogate : {"l1", "log", "l0"}
+        "column": one random column for each row, times K; unbiased for "l1" and "ratio". "exact": all K
+        columns. "difference": the random column by a difference of two evaluations, a little cheaper, with a
+        small bias at kinks and, in single precision, at zeros. "auto": "column" where it is unbiased, else
+        "exact".
+    surrogate : {"l1", "log", "l0", "ratio"}
         What is summed over features and latents. S asks whether a feature depends on a latent *anywhere*, so
         a concave :math:`\phi` belongs on the mean over rows; a random column then has a bias (Jensen) and is
-        refused.
+        refused. "ratio" does not ask this: different rows may use different features. It ignores `scale`.
     scale : {"sd"}, None or Tensor (..., K)
         :math:`s_j`: standard deviation of each latent over the rows, with its gradient; nothing; or given.
     width : float
@@ -123,7 +126,9 @@ def jacobian_l1(
     training = torch.is_grad_enabled()
     with torch.enable_grad():
         sd = _scale(z, scale)
-        if estimator == "exact":
+        if surrogate == "ratio":
+            total = _ratios(fn, z, estimator, x_hat, active)
+        elif estimator == "exact":
             slopes = columns(fn, z, x_hat).abs()
             if active is not None:
                 slopes = slopes * active.movedim(-1, 0).unsqueeze(-1)
@@ -309,14 +314,41 @@ def chosen(estimator: str, surrogate: str, width: float = WIDTH) -> str:
         raise ValueError(f"surrogate: got {surrogate!r}, wanted one of {SURROGATES}")
     if not width > 0:
         raise ValueError(f"width: got {width!r}, wanted a positive number")
+    by_column = surrogate in ("l1", "ratio")
     if estimator == "auto":
-        return "column" if surrogate == "l1" else "exact"
-    if surrogate != "l1" and estimator != "exact":
+        return "column" if by_column else "exact"
+    if not by_column and estimator != "exact":
         raise ValueError(
             f"estimator: {estimator!r} is biased for the concave surrogate {surrogate!r} (a mean over few "
             "rows stands inside the curve); wanted 'exact' or 'auto', or surrogate='l1'"
         )
     return estimator
+
+
+def l1_over_l2(slopes: Tensor) -> Tensor:
+    """L1 norm of each column of slopes (..., feature) over its L2 norm, (...); 0 of a column of zeros.
+
+    Parameters
+    ----------
+    slopes : Tensor (..., feature)
+    """
+    return slopes.abs().sum(-1) / (slopes.square().sum(-1) + torch.finfo(slopes.dtype).eps).sqrt()
+
+
+def _ratios(fn: Network, z: Tensor, estimator: str, x_hat: Tensor | None, active: Tensor | None) -> Tensor:
+    """Sum over latents of the mean ratio of norms of their columns, (...)."""
+    if estimator == "exact":
+        of_latent = l1_over_l2(columns(fn, z, x_hat))  # (latent, ..., row)
+        return (of_latent if active is None else of_latent * active.movedim(-1, 0)).mean(-1).sum(0)
+    latent = deal(z) if active is None else deal_active(active)
+    if estimator == "column":
+        slope = column(fn, z, latent, x_hat)
+    else:
+        step = relative_step(z) * _sd(z.detach())
+        of_row = _of_row(step, latent)
+        slope = difference(fn, z, latent, of_row, x_hat) / of_row
+    ratio = l1_over_l2(slope)
+    return z.shape[-1] * ratio.mean(-1) if active is None else (active.sum(-1) * ratio).mean(-1)
 
 
 def _surrogate(strength: Tensor, surrogate: str, width: float) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from ...data.activations import Activations
     from ...data.sequences import SequenceBatch, Sequences
     from ...data.table import Batch, Table
     from ...data.tasks import TaskBatch, Tasks
@@ -19,5 +20,5 @@ if TYPE_CHECKING:
 __all__ = ["Data", "Minibatch", "Trainable"]
 
 Trainable: TypeAlias = "FactorModel | LatentTransition | MultiTaskRegression"
-Data: TypeAlias = "Table | Sequences | Tasks | ProgramData"
+Data: TypeAlias = "Table | Sequences | Tasks | ProgramData | Activations"
 Minibatch: TypeAlias = "Batch | SequenceBatch | TaskBatch"

@@ -257,9 +257,13 @@ def test_a_checkpoint_of_another_penalty_is_refused(tmp_path):
 def test_refusals():
     penalty = DependencyPenalty()
     sequences = np.zeros((5, 10, 4))
-    with pytest.raises(TypeError, match="dependency: is for tables, and LatentTransition reads none"):
+    with pytest.raises(
+        TypeError, match="dependency: is for tables and activations, and LatentTransition reads none"
+    ):
         ps.fit(ps.models.LatentTransition(4, 2), sequences, dependency=penalty, progress=False)
-    with pytest.raises(TypeError, match="dependency: is for tables, and MultiTaskRegression reads none"):
+    with pytest.raises(
+        TypeError, match="dependency: is for tables and activations, and MultiTaskRegression reads none"
+    ):
         ps.fit(ps.models.MultiTaskRegression(4, 2), np.zeros((9, 4)), np.zeros(9), dependency=penalty)
     with pytest.raises(TypeError, match="dependency: got a float, wanted a LatentPenalty"):
         quick(dependency=0.05)

@@ -24,7 +24,7 @@ from ...._utils.checks import check_whole
 from .autoencoder import Autoencoder, codes_of, decoder_directions, encoder_rows
 from .effects import Active, Pair, active_latents, closed_form, effects_of
 
-__all__ = ["Effect", "LatentGraph", "latent_graph"]
+__all__ = ["Effect", "LatentGraph", "check_layer", "latent_graph"]
 
 Effect = Literal["slope", "ablation"]
 Array = NDArray[np.float64]
@@ -181,7 +181,7 @@ def latent_graph(
     with _evaluating(sae_in, sae_out, mlp), torch.no_grad():
         some = slice(0, min(n_rows, _ROWS_LOOKED_AT))
         first = read(X, some, "X")
-        _check_layer(mlp, first[:8])
+        check_layer(mlp, first[:8])
         out = mlp(first) if Y is None else read(Y, some, "Y")
         f_in, f_out = codes_of(sae_in, first, "sae_in"), codes_of(sae_out, out, "sae_out")
         pair = Pair(
@@ -237,8 +237,14 @@ def latent_graph(
     )
 
 
-def _check_layer(mlp: Callable[[Tensor], Tensor], x: Tensor) -> None:
-    """Raise unless the layer treats rows (row, d) one by one."""
+def check_layer(mlp: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    """Raise unless the layer treats rows one by one.
+
+    Parameters
+    ----------
+    mlp : callable
+    x : Tensor (row, d)
+    """
     y = mlp(x)
     if not isinstance(y, Tensor) or y.dim() != 2 or len(y) != len(x):
         what = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else f"a {type(y).__name__}"

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ...table.jacobian_penalty import directional, graph
+from ...table.jacobian_penalty import directional, graph, l1_over_l2
 
 __all__ = ["SURROGATES", "latent_jacobian_penalty"]
 
@@ -89,8 +89,7 @@ def latent_jacobian_penalty(
         return (dec_in.sum() + enc_out.sum()) * 0.0
     latent = torch.multinomial(on_in[rows].float(), 1, generator=generator).squeeze(1)
     y, inputs = graph(mlp, x[rows], None)
-    size = (directional(y, inputs, dec_in[latent]) @ enc_out.T).abs() * on_out[rows]
-    total = size.sum(1)
+    slope = (directional(y, inputs, dec_in[latent]) @ enc_out.T).to(enc_out.dtype) * on_out[rows]
     if surrogate == "ratio":
-        return (total / (size.square().sum(1) + torch.finfo(size.dtype).eps).sqrt()).mean()
-    return (total / on_out[rows].sum(1)).mean()
+        return l1_over_l2(slope).mean()
+    return (slope.abs().sum(1) / on_out[rows].sum(1)).mean()

@@ -8,7 +8,7 @@ half (`replication.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -169,7 +169,8 @@ def edge_posterior(
 
 
 def _checked(graphs: LatentGraph | Sequence[LatentGraph]) -> list[LatentGraph]:
-    parts = cast("list[LatentGraph]", [graphs] if hasattr(graphs, "strength") else list(graphs))
+    alone = hasattr(graphs, "strength") or not isinstance(graphs, Iterable)
+    parts = cast("list[LatentGraph]", [graphs] if alone else list(cast("Iterable[object]", graphs)))
     wanted = "strength", "directions_in", "directions_out", "rate_in", "rate_out", "names_in", "names_out"
     for part in parts:
         if lacking := [name for name in wanted if not hasattr(part, name)]:
