@@ -24,7 +24,7 @@ from torch import Tensor
 from .cells import Cells
 from .weight import Slabs
 
-__all__ = ["Curve", "LoadingLikelihood", "Parabola"]
+__all__ = ["Curve", "LoadingLikelihood", "Parabola", "Shape"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -85,23 +85,61 @@ class Parabola(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class Shape:
+    """A log-likelihood about its mode.
+
+    Parameters
+    ----------
+    sd : ndarray (chain, feature)
+        Where the grid lies.
+    power : ndarray (9, chain, feature)
+        Coefficients of the polynomial in (u - mode) / (3 sd).
+    end : ndarray (3, side, chain, feature)
+        Value, slope and bend at -1 and 1.
+    """
+
+    sd: Array
+    power: Array
+    end: Array
+
+    @cached_property
+    def likelihood(self) -> Array:
+        """At the nodes, (chain, feature, node)."""
+        level = self.expanded(_NODES.reshape(-1, 1, 1) * self.sd)[0]
+        return np.exp(np.minimum(np.moveaxis(level, 0, -1), 50.0))
+
+    def expanded(self, away: Array) -> tuple[Array, Array, Array]:
+        """Value, slope and bend so far from the mode (any, chain, feature)."""
+        width = _ENDS * self.sd
+        t = away / width
+        inside = np.clip(t, -1.0, 1.0)
+        value, slope, half_bend = np.zeros_like(t), np.zeros_like(t), np.zeros_like(t)
+        for coefficient in self.power[::-1]:
+            half_bend = half_bend * inside + slope
+            slope = slope * inside + value
+            value = value * inside + coefficient
+        beyond = t - inside
+        bend = -2 * half_bend
+        if beyond.any():
+            _, end_slope, end_bend = (np.where(t > 0, self.end[n, 1], self.end[n, 0]) for n in range(3))
+            value = value + beyond * (end_slope - 0.5 * end_bend * beyond)
+            slope = np.where(beyond == 0, slope, end_slope - end_bend * beyond)
+            bend = np.where(beyond == 0, bend, end_bend)
+        return value, slope / width, bend / width**2
+
+
+@dataclass(frozen=True, eq=False)
 class Curve:
     """A likelihood of any shape that has a mode.
 
     Parameters
     ----------
-    mode, sd : ndarray (chain, feature)
-        Where its grid lies.
-    power : ndarray (9, chain, feature)
-        Coefficients of the polynomial in (u - mode) / (3 sd), without the constant's.
-    end : ndarray (3, side, chain, feature)
-        Value, slope and bend at -1 and 1.
+    mode : ndarray (chain, feature)
+    shape : Shape
     """
 
     mode: Array
-    sd: Array
-    power: Array
-    end: Array
+    shape: Shape
 
     @classmethod
     def along(
@@ -151,18 +189,17 @@ class Curve:
         jets = torch.stack([values, slopes * width, -bends * width**2]).flatten(0, 1)
         power = torch.einsum("pj,j...->p...", torch.as_tensor(_HERMITE).to(jets), jets)
         end = torch.stack([values, slopes * width, bends * width**2])[:, [0, 2]]
-        arrays = (tensor.cpu().numpy() for tensor in (step, sd, power, end))
-        step_, sd_, power_, end_ = arrays
-        return cls(loading + step_, sd_, power_, end_)
+        shape = Shape(sd.cpu().numpy(), power.cpu().numpy(), end.cpu().numpy())
+        return cls(loading + step.cpu().numpy(), shape)
 
     def log_likelihood(self, u: Array) -> Array:
         """Of loadings (any, chain, feature), up to a constant."""
-        return self._expanded(u)[0]
+        return self.shape.expanded(u - self.mode)[0]
 
     def log_norms(self, shift: Array, density: Slabs) -> tuple[Array, Array]:
         """As in `LoadingLikelihood`."""
         heights = self._slab_heights(shift, density)
-        slab = np.log(np.maximum(heights @ _WEIGHTS, 1e-300)) + np.log(self.sd)
+        slab = np.log(np.maximum(heights @ _WEIGHTS, 1e-300)) + np.log(self.shape.sd)
         level, a, b = self._at_spike(shift)
         return slab, level + density.log_norms(a, b)[1]
 
@@ -178,14 +215,14 @@ class Curve:
         t = _NODES[interval[..., 0]] + share * _STEP
         _, a, b = self._at_spike(shift)
         narrow = density.draw(a, b, np.zeros_like(edge), rng)
-        return np.where(edge, self.mode + t * self.sd - shift, narrow)
+        return np.where(edge, self.mode + t * self.shape.sd - shift, narrow)
 
     def excess(self, shift: Array, loading: Array, log_odds: Array, density: Slabs) -> Array:
         """As in `LoadingLikelihood`."""
         yes, no = -np.logaddexp(0, -log_odds), -np.logaddexp(0, log_odds)
         u = loading + shift
         heights = self._slab_heights(shift, density)
-        t = (u - self.mode) / self.sd
+        t = (u - self.mode) / self.shape.sd
         place = np.clip((t - _NODES[0]) / _STEP, 0, len(_NODES) - 1 - 1e-9)
         whole = place.astype(np.intp)[..., None]
         left, right = (np.take_along_axis(heights, whole + side, -1)[..., 0] for side in (0, 1))
@@ -204,39 +241,15 @@ class Curve:
         """As in `LoadingLikelihood`."""
         return replace(self, mode=self.mode - shift)
 
-    @cached_property
-    def _grid(self) -> tuple[Array, Array]:
-        """Places (chain, feature, node) and the likelihood there."""
-        u = self.mode[..., None] + _NODES * self.sd[..., None]
-        level = np.moveaxis(self.log_likelihood(np.moveaxis(u, -1, 0)), 0, -1)
-        return u, np.exp(np.minimum(level, 50.0))
-
     def _slab_heights(self, shift: Array, density: Slabs) -> Array:
         """Likelihood times slab at the nodes, (any, chain, feature, node)."""
-        u, likelihood = self._grid
-        return likelihood * np.exp(density.log_density(u - shift[..., None]))
+        loading = (self.mode - shift)[..., None] + _NODES * self.shape.sd[..., None]
+        return self.shape.likelihood * np.exp(density.log_density(loading))
 
     def _at_spike(self, shift: Array) -> tuple[Array, Array, Array]:
         """Level, A and B of the parabola about a loading of zero."""
-        level, slope, bend = self._expanded(shift)
-        return level, np.maximum(bend, _LEAST_BEND / self.sd**2), slope
-
-    def _expanded(self, u: Array) -> tuple[Array, Array, Array]:
-        """The likelihood, its slope and its bend at u (any, chain, feature)."""
-        width = _ENDS * self.sd
-        t = (u - self.mode) / width
-        inside = np.clip(t, -1.0, 1.0)
-        value, slope, half_bend = np.zeros_like(t), np.zeros_like(t), np.zeros_like(t)
-        for coefficient in self.power[::-1]:
-            half_bend = half_bend * inside + slope
-            slope = slope * inside + value
-            value = value * inside + coefficient
-        beyond, side = t - inside, (t > 0).astype(np.intp)
-        _, end_slope, end_bend = (np.where(side, self.end[n, 1], self.end[n, 0]) for n in range(3))
-        value = value + beyond * (end_slope - 0.5 * end_bend * beyond)
-        slope = np.where(beyond == 0, slope, end_slope - end_bend * beyond)
-        bend = np.where(beyond == 0, -2 * half_bend, end_bend)
-        return value, slope / width, bend / width**2
+        level, slope, bend = self.shape.expanded(shift - self.mode)
+        return level, np.maximum(bend, _LEAST_BEND / self.shape.sd**2), slope
 
 
 _STEP = float(_NODES[1] - _NODES[0])

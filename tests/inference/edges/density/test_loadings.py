@@ -48,7 +48,7 @@ def exact(along, u):
 @pytest.mark.parametrize("away", [-2.7, -1.2, 0.4, 1.9, 2.9])
 def test_a_curve_is_the_log_likelihood_within_three_standard_deviations(along, away):
     curve, loading = along[0], along[-1]
-    u = curve.mode + away * curve.sd
+    u = curve.mode + away * curve.shape.sd
     got = curve.log_likelihood(u) - curve.log_likelihood(loading)
     np.testing.assert_allclose(got, exact(along, u), atol=0.01)
 
@@ -56,13 +56,13 @@ def test_a_curve_is_the_log_likelihood_within_three_standard_deviations(along, a
 def test_beyond_it_goes_on_as_a_parabola(along):
     curve = along[0]
     for end in (-3.0, 3.0):
-        just, far = (curve.mode + (end + np.sign(end) * more) * curve.sd for more in (1e-6, 2.0))
-        at_end, further = curve._expanded(just), curve._expanded(far)
+        just, far = (curve.mode + (end + np.sign(end) * more) * curve.shape.sd for more in (1e-6, 2.0))
+        at_end, further = (curve.shape.expanded(u - curve.mode) for u in (just, far))
         step = far - just
         np.testing.assert_allclose(
             further[0], at_end[0] + step * (at_end[1] - at_end[2] * step / 2), rtol=1e-6
         )
-        inside = curve._expanded(curve.mode + (end - np.sign(end) * 1e-6) * curve.sd)
+        inside = curve.shape.expanded((end - np.sign(end) * 1e-6) * curve.shape.sd)
         for left, right in zip(inside, at_end, strict=True):
             np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-4)
 
@@ -72,7 +72,7 @@ def test_it_does_not_depend_on_where_it_begins(along):
     other = loading + 0.3
     moved = f + UNIT * 0.3 * z.view(CHAINS, 1, ROWS)
     again = Curve.along(cells, moved, cells.expanded(moved, noise), noise, z, other, UNIT)
-    u = curve.mode + np.linspace(-2, 2, 5).reshape(-1, 1, 1) * curve.sd
+    u = curve.mode + np.linspace(-2, 2, 5).reshape(-1, 1, 1) * curve.shape.sd
     difference = again.log_likelihood(u) - curve.log_likelihood(u)
     np.testing.assert_allclose(difference - difference[2], 0.0, atol=2e-3)
 
@@ -86,7 +86,7 @@ def test_of_normal_cells_it_is_the_parabola_of_the_closed_form():
     curve = Curve.along(cells, f, terms, noise, torch.as_tensor(z), np.zeros((1, 1)), UNIT)
     a, b = UNIT**2 * (z**2).sum(-1, keepdims=True) / NOISE, UNIT * (x[0] @ z.T) / NOISE
     parabola = Parabola(a, b)
-    shift = np.array([-0.4, 0.0, 0.9]).reshape(-1, 1, 1) * curve.sd + curve.mode
+    shift = np.array([-0.4, 0.0, 0.9]).reshape(-1, 1, 1) * curve.shape.sd + curve.mode
     density = SpikeSlab(True, np.array(0.1))
     for got, want in zip(curve.log_norms(shift, density), parabola.log_norms(shift, density), strict=True):
         np.testing.assert_allclose(got - curve.log_likelihood(np.zeros((1, 1))), want, atol=0.02)
@@ -95,10 +95,10 @@ def test_of_normal_cells_it_is_the_parabola_of_the_closed_form():
 @pytest.mark.parametrize(("laplace", "ratio"), DENSITIES)
 def test_integrals_are_those_of_quadrature(along, laplace, ratio):
     curve, density = along[0], SpikeSlab(laplace, np.array(ratio))
-    shift = curve.mode + 1.5 * curve.sd
+    shift = curve.mode + 1.5 * curve.shape.sd
     slab, spike = curve.log_norms(shift, density)
     for chain, feature in np.ndindex(CHAINS, FEATURES):
-        place, scale = shift[chain, feature], curve.sd[chain, feature]
+        place, scale = shift[chain, feature], curve.shape.sd[chain, feature]
 
         def likelihood(u, at=(chain, feature)):
             return np.exp(curve.log_likelihood(np.full_like(shift, u))[at])
@@ -125,7 +125,7 @@ def test_what_is_drawn_has_the_density_that_excess_says(along, laplace, ratio):
     """Weighed by exp(excess), draws have the integral of likelihood and prior, and its mean."""
     curve, density = along[0], SpikeSlab(laplace, np.array(ratio))
     n, odds, rng = 20_000, 0.3, np.random.default_rng(0)
-    shift = np.broadcast_to(curve.mode - 0.8 * curve.sd, (n, CHAINS, FEATURES))
+    shift = np.broadcast_to(curve.mode - 0.8 * curve.shape.sd, (n, CHAINS, FEATURES))
     slab, spike = curve.log_norms(shift[:1], density)
     yes, no = slab - np.logaddexp(0, -odds), spike - np.logaddexp(0, odds)
     whole = np.logaddexp(yes, no)
