@@ -15,7 +15,8 @@ def test_each_site_has_its_plate_kernel_and_blanket():
         "eta": "none", "W": "features", "b": "features", "sd": "features", "z": "rows", "x": "rows, features",
     }  # fmt: skip
     assert sites["moves"].to_dict() == {"eta": "W", "W": "x", "b": "x", "sd": "x", "z": "x", "x": ""}
-    assert sites.loc[["W", "b", "z"], "drawn"].str.startswith("exact").all()
+    assert sites.loc[["b", "z"], "drawn"].str.startswith("exact").all()
+    assert sites.loc["W", "drawn"].startswith("spike-and-slab sweep, exact")
     assert sites.loc["sd", "drawn"].startswith("proposals from a Laplace")
 
 
