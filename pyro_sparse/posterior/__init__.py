@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-# First of all: importing it completes `inference`, whose results of dictionaries need names of `tables`, and
-# `tables` needs it. Begun from `tables` the circle would find those names missing.
-from ..inference.training import restarts as _restarts  # noqa: F401
 from .draws import graph_draws
 from .salience import salient_edges
 from .tables import edge_prob, summary, to_arviz

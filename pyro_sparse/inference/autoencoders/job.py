@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from ..._utils.torch_state import undisturbed
 from ..._utils.version import __version__
 from ...findings.finding import Finding
-from ..edges.dictionaries.latent_graph import check_layer
 from ..table.latent_penalty import DependencyPenalty
 from ..training import checkpoint as files
 from ..training.interrupt import stopped_between_steps
@@ -111,6 +110,8 @@ class AutoencoderJob:
 
     def _layer_findings(self) -> list[Finding]:
         """Whether Y is what the layer makes of X; a complaint if it cannot be."""
+        from ..edges.dictionaries.latent_graph import check_layer  # late, since that room reads results
+
         x, y = self.train.some(slice(0, _LOOKED_AT)).rows(slice(None), self.dtype, self.device)
         width = x.shape[1]
         with torch.no_grad():

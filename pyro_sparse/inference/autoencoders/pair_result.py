@@ -20,12 +20,10 @@ from ...data.activations import Activations
 from ...findings.finding import Finding, read_findings, write_findings
 from ...models.autoencoder_pair import AutoencoderPair
 from ...posterior.same_fit import fit_mark
-from ..edges.dictionaries import edge_posterior, latent_graph
 from ..training import checkpoint as files
 from ..training._repr import in_short
 from ..training.fit_result import FitResult
 from ..training.restarts import only_restart
-from .measures import agreement, figures_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -91,6 +89,8 @@ class AutoencoderFit(FitResult):
         device: str,
     ) -> AutoencoderFit:
         """Measure every restart."""
+        from .measures import agreement, figures_of  # late, since it reads the room of edges
+
         measured = [figures_of(*pair, model.between, judged, device) for pair in pairs]
         metrics = pd.DataFrame([figures for figures, _ in measured]).rename_axis("restart")
         for side, name in enumerate(("in", "out")):
@@ -134,6 +134,8 @@ class AutoencoderFit(FitResult):
         ValueError
             The fit came from a file, and no rows were given; else as `latent_graph`.
         """
+        from ..edges.dictionaries import latent_graph  # late, since that room reads results
+
         if X is None:
             if self.held is None:
                 raise ValueError(
@@ -176,6 +178,8 @@ class AutoencoderFit(FitResult):
 
         def compute(method: str, num_draws: int, seed: int, **options: Any) -> ArvizData:
             of_graphs = {name: options.pop(name) for name in ("X", "Y", "effect") if name in options}
+            from ..edges.dictionaries import edge_posterior
+
             graphs = self.latent_graphs(**of_graphs)
             idata = edge_posterior(graphs, num_draws=num_draws, seed=seed, **options)
             idata.attrs["fit_mark"] = fit_mark(self)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from ..._utils.torch_state import load_random_state, no_subnormals, random_state
-from ..edges.dictionaries.penalty import latent_jacobian_penalty
 
 if TYPE_CHECKING:
     from ...data.activations import Activations
@@ -129,6 +128,8 @@ class PairRun:
     def _penalty(self, x: Tensor, codes: list[ActiveCodes]) -> Tensor:
         if self.dependency is None or not self.dependency.weight:
             return x.new_zeros(())
+        from ..edges.dictionaries import latent_jacobian_penalty  # late, since that room reads results
+
         n = max(1, round(self.schedule.penalty_share * len(x)))
         f_in, f_out = (
             kept.dense(n, sae.n_latents) for kept, sae in zip(codes, (self.before, self.after), strict=True)
