@@ -32,6 +32,7 @@ _ENDS = 3.0  # standard deviations from the mode to where cells are looked at
 _NODES = np.linspace(-6.0, 6.0, 31)  # standard deviations from the mode: where the slab is integrated
 _LEAST_BEND = 0.01  # of the bend at the mode, so that a spike's parabola has an integral
 _WIDE = 1 / 9  # precision, in the slab's units, that keeps the mode within sight of the slab
+_TINY = 1e-300
 _FARTHEST = 3.0  # that a step towards the mode moves the predictor of a cell
 
 
@@ -164,7 +165,9 @@ class Curve:
             The slab's scale.
         """
         along = unit * z.unsqueeze(1)  # chain, 1, row
-        known = (f * along).sum(-1).double() / along.square().sum(-1).double().clamp(min=1e-30)
+        # What all that is predicted loads on z: moves of a loading and of angles go from it to it, so that a
+        # density of it may keep the mode near.
+        projection = (f * along).sum(-1).double() / along.square().sum(-1).double().clamp(min=1e-30)
 
         def totals(terms: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
             log_p, slope, bend = terms
@@ -175,9 +178,9 @@ class Curve:
             return totals(cells.expanded(f + (step.unsqueeze(-1) * along).to(f), noise))
 
         largest = along.abs().amax(-1).double()
-        step, (_, slope, bend) = torch.zeros_like(known), totals(terms)
+        step, (_, slope, bend) = torch.zeros_like(projection), totals(terms)
         for _ in range(2):  # from wherever the loading is, so that the curve hardly depends on it
-            newton = (slope - _WIDE * (known + step)) / (bend + _WIDE)
+            newton = (slope - _WIDE * (projection + step)) / (bend + _WIDE)
             step = step + newton / (newton.abs() * largest / _FARTHEST).clamp(min=1.0)
             middle = at(step)
             _, slope, bend = middle
@@ -199,13 +202,13 @@ class Curve:
     def log_norms(self, shift: Array, density: Slabs) -> tuple[Array, Array]:
         """As in `LoadingLikelihood`."""
         heights = self._slab_heights(shift, density)
-        slab = np.log(np.maximum(heights @ _WEIGHTS, 1e-300)) + np.log(self.shape.sd)
+        slab = np.log(heights @ _WEIGHTS) + np.log(self.shape.sd)
         level, a, b = self._at_spike(shift)
         return slab, level + density.log_norms(a, b)[1]
 
     def draw(self, shift: Array, edge: Bools, density: Slabs, rng: np.random.Generator) -> Array:
         """As in `LoadingLikelihood`."""
-        heights = self._slab_heights(shift, density) + 1e-300
+        heights = self._slab_heights(shift, density)
         masses = np.cumsum(heights[..., :-1] + heights[..., 1:], -1)
         target = masses[..., -1:] * rng.random((*shift.shape, 1))
         interval = np.minimum((masses < target).sum(-1, keepdims=True), len(_NODES) - 2)
@@ -242,9 +245,9 @@ class Curve:
         return replace(self, mode=self.mode - shift)
 
     def _slab_heights(self, shift: Array, density: Slabs) -> Array:
-        """Likelihood times slab at the nodes, (any, chain, feature, node)."""
+        """Likelihood times slab at the nodes, (any, chain, feature, node); above zero."""
         loading = (self.mode - shift)[..., None] + _NODES * self.shape.sd[..., None]
-        return self.shape.likelihood * np.exp(density.log_density(loading))
+        return self.shape.likelihood * np.exp(density.log_density(loading)) + _TINY
 
     def _at_spike(self, shift: Array) -> tuple[Array, Array, Array]:
         """Level, A and B of the parabola about a loading of zero."""

@@ -239,10 +239,8 @@ def test_a_budget_shorter_than_the_warm_up_is_said_and_resolves_nothing(fit):
     assert idata.attrs["sweeps"] == running.LEAST_KEPT
 
 
-@pytest.mark.parametrize(("blocks", "gap"), [(0, 0.2), (2, 0.4), (4, 0.4), (0, 1.0)])
-def test_chains_go_on_while_they_differ_by_chance_and_not_where_they_hold_two_graphs(
-    monkeypatch, fit, blocks, gap
-):
+@pytest.mark.parametrize(("blocks", "gap"), [(0, 0.2), (2, 0.4), (4, 0.4)])
+def test_chains_go_on_while_they_differ_by_chance(monkeypatch, fit, blocks, gap):
     """Asked every half of what was wanted, at most twice that more; the gaps are written here."""
     monkeypatch.setitem(sampler._SWEEPS, "exact", (60, 20, 5))
     asked = []
@@ -261,6 +259,27 @@ def test_chains_go_on_while_they_differ_by_chance_and_not_where_they_hold_two_gr
     asked.clear()
     assert fit.edge_posterior(sweeps=60, warm_up=20, num_draws=10).attrs["sweeps"] == 40
     assert not asked
+
+
+@pytest.mark.filterwarnings("ignore:edge_posterior")
+@pytest.mark.parametrize(("decoder", "sweeps"), [("linear", 120), ("mlp", 40)])
+def test_only_lines_go_on_whatever_the_likelihood(monkeypatch, decoder, sweeps):
+    """Chains of one graph that never agree: three times as many sweeps, though they would stop early."""
+    monkeypatch.setitem(sampler._SWEEPS, "small", (60, 20, 5))
+    monkeypatch.setattr(running.Tally, "is_unsettled", lambda tally: True)
+    answers = fitted(table(60, likelihood="bernoulli"), decoder=decoder, likelihood="bernoulli")
+    assert answers.edge_posterior("mcmc", num_draws=5, chains=2).attrs["sweeps"] == sweeps
+
+
+@pytest.mark.parametrize(
+    ("gap", "done", "goes_on"),
+    [(0.05, 100, False), (0.4, 100, True), (0.9, 100, True), (0.4, 900, True), (0.9, 900, False)],
+)
+def test_far_apart_is_another_graph_only_after_many_sweeps(gap, done, goes_on):
+    tally = object.__new__(running.Tally)
+    tally.done, tally.total = done, np.zeros((2, 3, 1))
+    tally.total[1] = gap * done
+    assert tally.is_unsettled() == goes_on
 
 
 def test_chains_that_take_minutes_say_so_before_they_begin(monkeypatch):
