@@ -1,7 +1,7 @@
 """`fit`: a model and a table in, a `Fit` out. This file is the order of events; each event has its own file.
 
-Check the arguments, read the data, and go on with the order of events of the model's kind (`registry.py`):
-`table/job.py`, `transition/job.py`, `observed/job.py`, `multitask/job.py` or
+Check the arguments (`arguments.py`), read the data, and go on with the order of events of the kind of model
+(`registry.py`): `table/job.py`, `transition/job.py`, `observed/job.py`, `multitask/job.py` or
 `autoencoders/job.py`; in several processes, or one restart at a time, by `training/parts.py`. Ctrl-C at any
 time returns the fit so far, with a warning.
 """
@@ -13,30 +13,25 @@ import inspect
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from numbers import Real
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 
 import numpy as np
 import torch
 
-from .._utils.checks import check_whole
 from .._utils.torch_state import undisturbed
-from ..data.design import ROLES
-from ..data.row_weights import ARGUMENTS as WEIGHTS
 from ..models.autoencoder_pair import AutoencoderPair
 from ..models.multitask import MultiTaskRegression
 from ..models.observed_transition import ObservedTransition
-from ..models.sparse_decoder import SparseDecoder
-from ..programs.program import Program
+from .arguments import Arguments, check_arguments
 from .autoencoders.schedule import AutoencoderSchedule
 from .multitask.task_schedule import TaskSchedule
 from .observed.schedule import ObservedSchedule
-from .registry import PER_ROW, Kind, kind_of, n_features_of
+from .registry import Kind, kind_of, n_features_of
 from .table.dependency_schedule import DependencySchedule
-from .table.latent_penalty import LatentPenalty, check_penalty
+from .table.latent_penalty import LatentPenalty
 from .table.schedule import Schedule
 from .training.interrupt import Stopped, cut_short, warns
 from .training.job import train
@@ -46,20 +41,18 @@ from .transition.transition_schedule import TransitionSchedule
 from .user_models import refuse_bound_functions, refuse_broken_models
 
 if TYPE_CHECKING:
-    import datetime
-
     from numpy.typing import ArrayLike
     from torch import Tensor
 
     from .._utils.types import Covariates, TableLike, VectorLike
     from ..models.base import FactorModel
     from ..models.latent_transition import LatentTransition
+    from .arguments import TimeStep
     from .autoencoders.pair_result import AutoencoderFit
     from .multitask.task_result import MultiTaskFit
     from .observed.observed_result import ObservedFit
     from .table.result import Fit
     from .training._families import Data, Trainable
-    from .training._settings import Settings
     from .training.fit_result import FitResult
     from .training.job import Job
     from .transition.constraint import SparsityControl
@@ -67,56 +60,9 @@ if TYPE_CHECKING:
 
 __all__ = ["fit", "fit_restart", "merge"]
 
-TimeStep: TypeAlias = "float | str | np.timedelta64 | datetime.timedelta"  # the last is also pandas'
 Sides: TypeAlias = "tuple[ArrayLike | Tensor, ArrayLike | Tensor]"  # activations before a layer and after it
 Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 _BUSY = threading.Lock()
-
-
-@dataclass(frozen=True)
-class _Arguments:
-    """What `fit` was called with."""
-
-    model: Trainable
-    X: TableLike
-    y: VectorLike | None
-    task: VectorLike | None
-    inner: str | None
-    actions: TableLike | None
-    id: str | None
-    time: str | None
-    time_step: TimeStep | None
-    sparsity: str | float | SparsityControl | None
-    dependency: LatentPenalty | None
-    restarts: int | None
-    seed: int
-    schedule: (
-        Schedule
-        | DependencySchedule
-        | TransitionSchedule
-        | ObservedSchedule
-        | TaskSchedule
-        | AutoencoderSchedule
-        | None
-    )
-    holdout: float
-    mask: TableLike | None
-    exposure: VectorLike | None
-    covariates: Covariates | None
-    groups: Covariates | None
-    sample_weight: VectorLike | str | None
-    sample_weight_type: Literal["frequency", "survey"] | None
-    feature_names: Sequence[str] | None
-    standardise: bool
-    n_factors_init: Sequence[int] | None
-    n_jobs: int
-    progress: bool
-    checkpoint: str | os.PathLike[str] | None
-    checkpoint_every: int
-    device: str
-    dtype: str | torch.dtype
-    threads: int | None
-    settings: dict[str, Any]
 
 
 @overload
@@ -363,7 +309,7 @@ def fit(
     >>> result.weights.shape
     (2, 7, 2)
     """
-    arguments = _Arguments(
+    arguments = Arguments(
         model=cast("Trainable", model), X=X, y=y, task=task, inner=inner, actions=actions, id=id, time=time,
         time_step=time_step, sparsity=sparsity, dependency=dependency, restarts=restarts, seed=seed,
         schedule=schedule, holdout=holdout, mask=mask,
@@ -500,14 +446,14 @@ def _given(
     X: TableLike | Sides,
     y: VectorLike | None,
     arguments: dict[str, object],
-) -> _Arguments:
+) -> Arguments:
     """All arguments of `fit`, of those given."""
     bound = inspect.signature(fit).bind(model, X, y, **arguments)
     bound.apply_defaults()
-    return _Arguments(**bound.arguments)
+    return Arguments(**bound.arguments)
 
 
-def _refuse_checkpoint(arguments: _Arguments, why: str) -> None:
+def _refuse_checkpoint(arguments: Arguments, why: str) -> None:
     if arguments.checkpoint is not None:
         raise ValueError(
             f"checkpoint: got {os.fspath(arguments.checkpoint)!r}, but {why}; leave it out and write "
@@ -531,23 +477,12 @@ class _Plan:
 
 
 @contextmanager
-def _prepared(arguments: _Arguments) -> Iterator[_Plan]:
+def _prepared(arguments: Arguments) -> Iterator[_Plan]:
     """Check the arguments and read the data; nothing else is fitted in this process meanwhile."""
     model, dtype = arguments.model, arguments.dtype
     kind = kind_of(model)
-    per_row, settings_given = _of_rows(model, arguments.settings)
-    schedule = _schedule(model, kind.schedule, arguments.schedule, settings_given)
     restarts = kind.restarts if arguments.restarts is None else arguments.restarts
-    _refuse(kind, arguments)
-    if arguments.dependency is not None:
-        check_penalty(arguments.dependency)
-    _check_arguments(arguments, restarts)
-    if arguments.threads is not None:
-        check_whole(1, threads=arguments.threads)
-    if not isinstance(arguments.n_jobs, int | np.integer) or arguments.n_jobs == 0:
-        raise ValueError(
-            f"n_jobs: got {arguments.n_jobs!r}, wanted a number of processes, or -1 for all there are"
-        )
+    schedule, per_row = check_arguments(kind, arguments)
     if not _BUSY.acquire(blocking=False):
         raise RuntimeError(
             "fit: another fit is running in this process; Pyro is not thread-safe, "
@@ -585,97 +520,3 @@ def _concluded(result: FitResult, plan: _Plan) -> FitResult:
     if warns() and (how := cut_short(result)):
         warnings.warn(f"{how}; this is the fit so far", RuntimeWarning, stacklevel=3)
     return result
-
-
-_FOR = {
-    **dict.fromkeys(("actions", "id", "time", "time_step", "sparsity"), "sequences"),
-    **dict.fromkeys(("y", "task", "inner"), "tasks"),
-    **dict.fromkeys(("mask", *PER_ROW, *ROLES, *WEIGHTS, "feature_names"), "tables"),
-    "dependency": "tables and activations",
-    "n_factors_init": "tables with a prior on weights",
-}
-
-
-def _of_rows(model: object, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a likelihood of the caller's own reads of rows, and what is left: settings of the schedule."""
-    names = set(getattr(getattr(model, "likelihood", None), "per_row_inputs", ())) & {*settings}
-    return {n: settings[n] for n in names}, {n: v for n, v in settings.items() if n not in names}
-
-
-def _refuse(kind: Kind, arguments: _Arguments) -> None:
-    """Complain of arguments that this kind of model does not read."""
-    if isinstance(arguments.model, AutoencoderPair) and arguments.y is not None:
-        raise TypeError("y: an AutoencoderPair takes both sides of the layer at once; fit(model, (X, Y))")
-    for name, inputs in _FOR.items():
-        if getattr(arguments, name) is not None and name not in (*kind.reads, *kind.trains):
-            reader = type(arguments.model).__name__
-            raise TypeError(f"{name}: is for {inputs}, and {reader} reads none; leave it out")
-
-
-def _schedule(
-    model: object, kind: type[Settings], schedule: Settings | None, settings: Mapping[str, Any]
-) -> Settings:
-    unknown = sorted(set(settings) - set(kind.names()))
-    if unknown:
-        raise TypeError(
-            f"fit: unknown setting {unknown[0]!r}; wanted an argument of fit or one of {kind.names()}"
-        )
-    if schedule is not None and not isinstance(schedule, kind):
-        raise TypeError(f"schedule: got a {type(schedule).__name__}, this model wants a {kind.__name__}")
-    return replace(schedule or kind(**getattr(model, "fit_settings", {})), **settings)
-
-
-def _check_arguments(arguments: _Arguments, restarts: int) -> None:
-    model, holdout, dtype, device = arguments.model, arguments.holdout, arguments.dtype, arguments.device
-    n_factors_init = arguments.n_factors_init
-    decodes = () if isinstance(model, MultiTaskRegression) else ("decode",)
-    methods = (
-        ()
-        if isinstance(model, Program | ObservedTransition | AutoencoderPair)
-        else ("setup", "model", "guide", *decodes)
-    )
-    for method in methods:
-        if not hasattr(model, method):
-            if inspect.isfunction(model):
-                raise TypeError(
-                    f"model: got the function {model.__name__}, wanted a model; of a Pyro program make one: "
-                    f"ps.Program({model.__name__}, n_factors=…)"
-                )
-            raise TypeError(
-                f"model: {type(model).__name__} has no {method!r}; wanted a FactorModel such as SparseDecoder"
-            )
-    check_whole(1, restarts=restarts)
-    check_whole(0, seed=arguments.seed)
-    if not isinstance(holdout, Real) or not 0 <= holdout < 1:
-        raise ValueError(f"holdout: got {holdout!r}, wanted a share of rows in [0, 1)")
-    precision = str(dtype).removeprefix("torch.")
-    if precision not in ("float32", "float64", "bfloat16"):
-        raise ValueError(f"dtype: got {dtype!r}, wanted 'float32', 'float64' or 'bfloat16'")
-    can_round = isinstance(model, AutoencoderPair) or (
-        isinstance(model, SparseDecoder) and model.decoder_kind == "mlp"
-    )
-    if precision == "bfloat16" and not can_round:
-        kind = getattr(model, "decoder_kind", None)
-        raise ValueError(
-            f"dtype: 'bfloat16' rounds the hidden units of a SparseDecoder with decoder='mlp', and this is a "
-            f"{type(model).__name__}{'' if kind is None else f' with decoder={kind!r}'}; wanted 'float32'"
-        )
-    if arguments.checkpoint_every < 1:
-        raise ValueError(f"checkpoint_every: got {arguments.checkpoint_every!r}, wanted at least 1 step")
-    if n_factors_init is not None and (
-        np.shape(n_factors_init) != (restarts,)
-        or not all(
-            isinstance(cap, int | np.integer) and 1 <= cap <= model.n_factors for cap in n_factors_init
-        )
-    ):
-        raise ValueError(
-            f"n_factors_init: got {n_factors_init!r}, wanted one whole number per restart ({restarts}), "
-            f"each from 1 to n_factors={model.n_factors}"
-        )
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(
-            f"device: {device!r} is not there ({reason}); `pyro-sparse doctor` lists devices"
-        ) from error
