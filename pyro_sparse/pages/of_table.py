@@ -201,6 +201,11 @@ def _page_to_write(fit: object, path: object) -> Path:
         raise TypeError(
             f"fit: got the path {os.fspath(fit)!r}; the fit comes first: report(fit, {os.fspath(fit)!r})"
         )
+    if not callable(getattr(fit, "edge_posterior", None)):  # of an edge posterior it is a group
+        raise TypeError(
+            f"fit: want what pyro_sparse.fit returned, got {type(fit).__name__}; an edge posterior stands "
+            "beside it: report(fit, path, idata=idata)"
+        )
     if not isinstance(path, str | os.PathLike):
         raise TypeError(
             f'path: want a file to write, such as "report.html", got a {type(path).__name__}: '

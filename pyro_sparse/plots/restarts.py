@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_agreement", "plot_elbo"]
 
+_CRITERIA = ("heldout_elbo", "log_marginal")  # by which runs are compared: of tables, of programs
+
 
 @styled
 def plot_elbo(fit: Fit | TransitionFit, *, ax: Axes | None = None) -> Axes:
@@ -126,8 +128,9 @@ def plot_agreement(idata: ArvizData, *, ax: Axes | None = None) -> Axes:
         .to_numpy()
     )
     stats = get_group(idata, "sample_stats")
-    elbo, best = stats["heldout_elbo"].to_numpy(), stats["best"].to_numpy()
-    order = np.lexsort((-np.nan_to_num(elbo, nan=-np.inf), ~best))
+    best = stats["best"].to_numpy()
+    criterion = next((stats[name].to_numpy() for name in _CRITERIA if name in stats), best)
+    order = np.lexsort((-np.nan_to_num(criterion.astype(float), nan=-np.inf), ~best))
     table = agreement_matrix(weights)[np.ix_(order, order)]
     n, c = len(table), colours()
     ax = new_axes(ax, 2.0 + 0.36 * min(n, 16), 1.6 + 0.36 * min(n, 16))

@@ -34,6 +34,7 @@ __all__ = [
     "as_sentence",
     "attributes",
     "beside_verdict",
+    "check_is_of_table",
     "compared_runs",
     "concluded",
     "decided",
@@ -56,6 +57,8 @@ __all__ = [
 
 # Dimensions and values of each variable of a group.
 Variables: TypeAlias = Mapping[str, tuple[tuple[str, ...], ArrayLike]]
+# What a posterior of no table is of, by `attrs["kind"]`.
+_KINDS = {"transition": "sequences", "tasks": "tasks", "dictionaries": "two dictionaries"}
 # Kinds of findings of a method that leave no room for the sentence that nothing is disputed.
 _SILENCING = {"chains", "sweeps"}
 # Up to which an edge is as good as ruled out: of probabilities where "absent" begins; scores have no verdict.
@@ -86,6 +89,27 @@ def weights_vary(idata: ArvizData) -> bool:
         False of scores and of the strengths of a `DependencyVAE`.
     """
     return not holds_scores(idata) and current_name(idata.attrs.get("edge_method", "")) != "jacobian"
+
+
+def check_is_of_table(idata: ArvizData, why: str) -> None:
+    """Raise unless edges are those of a table.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+    why : str
+        End of the message: what only a table has.
+
+    Raises
+    ------
+    TypeError
+        The object is no ArviZ object, or is of sequences, tasks or dictionaries.
+    """
+    _arviz.group_names(idata)  # complains of what is none
+    if kind := str(idata.attrs.get("kind", "")):
+        raise TypeError(
+            f"idata: got the posterior of {_KINDS.get(kind, kind)}, wanted that of a table; {why}"
+        )
 
 
 def has_loadings(idata: ArvizData) -> bool:

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from ..findings.finding import doubted_edges, findings_of
 from ..graphs.selection import edge_gap, q_values
-from . import arviz as _arviz
 from .draws import chain_weights, graph_draws
-from .edge_table import about_edges, holds_scores
+from .edge_table import about_edges, check_is_of_table, holds_scores
 
 if TYPE_CHECKING:
     from .._utils.types import ArvizData
@@ -153,11 +152,7 @@ def enrichment(
 
 
 def _check(idata: ArvizData, prob: float) -> None:
-    _arviz.get_group(idata, "edge_posterior")  # complains of what is none
-    if kind := str(idata.attrs.get("kind", "")):
-        raise TypeError(
-            f"idata: got the posterior of {kind}, wanted that of a table; sets are of its features"
-        )
+    check_is_of_table(idata, "sets are of its features")
     if holds_scores(idata):
         raise ValueError(
             "idata: it holds scores, which rank edges and say nothing of how probable a set is; wanted "

@@ -10,6 +10,7 @@ import pandas as pd
 from . import arviz as _arviz
 from .draw_table import draw_table
 from .draws import of_kept_chains
+from .edge_table import check_is_of_table
 
 if TYPE_CHECKING:
     from .._utils.types import ArvizData
@@ -40,12 +41,16 @@ def factor_scores(idata: ArvizData, *, prob: float = 0.9, kind: _arviz.IntervalK
 
     Raises
     ------
+    TypeError
+        The object is not of a table.
     ValueError
-        The chains were not asked to keep scores.
+        The chains were not asked to keep scores, or are of a program, which keep none.
     """
+    check_is_of_table(idata, "its rows have scores")
     if "scores" not in _arviz.group_names(idata):
         raise ValueError(
-            "idata: holds no scores; wanted fit.edge_posterior(scores=True), whose chains keep draws of them"
+            "idata: holds no scores; wanted fit.edge_posterior(scores=True) of a SparseDecoder, whose chains "
+            "keep draws of them"
         )
     draws = _arviz.get_group(idata, "scores")["z"].transpose("chain", "draw", "sample", "factor")
     draws = of_kept_chains(idata, draws)

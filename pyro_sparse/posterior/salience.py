@@ -29,7 +29,16 @@ from ..findings.finding import doubted_edges, findings_of
 from ..graphs.selection import edge_gap
 from . import arviz as _arviz
 from .draws import chain_weights
-from .edge_table import agreed, compared_runs, decided, edge_numbers, has_loadings, holds_scores, weights_vary
+from .edge_table import (
+    agreed,
+    check_is_of_table,
+    compared_runs,
+    decided,
+    edge_numbers,
+    has_loadings,
+    holds_scores,
+    weights_vary,
+)
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -56,11 +65,7 @@ def check_has_loadings(idata: ArvizData) -> None:
     ValueError
         It holds scores or strengths, whose weights do not vary.
     """
-    if kind := str(idata.attrs.get("kind", "")):
-        raise TypeError(
-            f"idata: got the posterior of {kind}, wanted that of a table; only loadings of a table have "
-            "a common scale"
-        )
+    check_is_of_table(idata, "only loadings of a table have a common scale")
     if weights_vary(idata) and not has_loadings(idata):
         raise ValueError(
             "idata: its weights are in the units of the program, and only standardised loadings have a size "

@@ -155,7 +155,11 @@ class ProgramFit(FitResult):
         }
 
     def edge_posterior(
-        self, method: Literal["auto"] = "auto", num_draws: int = 500, seed: int = 0, **options: Any
+        self,
+        method: Literal["auto", "mcmc", "score"] = "auto",
+        num_draws: int = 500,
+        seed: int = 0,
+        **options: Any,
     ) -> ArvizData:
         """Edge probabilities by Markov chains over the program, as an ArviZ object.
 
