@@ -2,8 +2,10 @@
 
 Tables: `bfi` (25 items of 2,800 people, five factors, linear, normal noise, 508 answers missing), `wide`
 (1,000 x 800 normal cells, ten factors, a tenth of the edges), `bernoulli`, `poisson` and `negative_binomial`
-(500 x 20, three factors, a quarter of the edges, linear) and `mlp` (bfi under the MLP decoder). Fits have
-four restarts and every other default, chains every default but that each sweep after the warm-up is a draw.
+(500 x 20, three factors, a quarter of the edges, linear) and `mlp` (bfi under the MLP decoder); only where
+they are named, `large` and `large_counts` (10,000 x 2,000, normal cells and negative binomial ones, otherwise
+as `wide`). Fits have four restarts and every other default, chains every default but that each sweep after
+the warm-up is a draw.
 
 The effective samples of a table are the median over loadings of mean size .2 or more (five at least, 200 at
 most), by ArviZ, over the chains that are averaged; so chains that disagree are worth little, however well
@@ -39,6 +41,7 @@ RESTARTS, QUICK_FIT, QUICK_SWEEPS = 4, {"restarts": 1, "steps": 300}, 60
 QUICK_TABLES = ("bernoulli", "poisson")
 SIZES = (0.5, 1.2)  # of the weights that are edges
 ASKED = {"bfi": 10, "wide": 10, "bernoulli": 3, "poisson": 3, "negative_binomial": 3, "mlp": 3}
+ASKED_CPU_S = {"wide": 60, "mlp": 60, "large": 600, "large_counts": 3600}
 OURS, THEIRS = "ours", "baseline"
 COUNTS = ("ess", "ess_within", "gap", "kept", "present", "loadings", "sweeps", "rows")
 
@@ -72,7 +75,10 @@ TABLES = {
     "poisson": Kind("poisson", "linear", 3, (500, 20)),
     "negative_binomial": Kind("negative_binomial", "linear", 3, (500, 20)),
     "mlp": Kind("normal", "mlp", 5),
+    "large": Kind("normal", "linear", 10, (10_000, 2_000), 0.1),
+    "large_counts": Kind("negative_binomial", "linear", 10, (10_000, 2_000), 0.1),
 }
+_NAMED_ONLY = ("large", "large_counts")  # of minutes to an hour
 _READ = ("bfi", "mlp")
 
 
@@ -85,7 +91,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def tasks(options: argparse.Namespace) -> list[Row]:
-    tables = options.tables or (QUICK_TABLES if options.quick else tuple(TABLES))
+    tables = options.tables or (
+        QUICK_TABLES if options.quick else tuple(name for name in TABLES if name not in _NAMED_ONLY)
+    )
     file = Path(options.data) / real.FILES["bfi"]
     if set(tables) & set(_READ) and not file.exists():
         raise SystemExit(f"--data {options.data}: has no {file.name}; name the folder that has it")
@@ -192,7 +200,7 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     for name in dict.fromkeys(row["table"] for row in rows):
         own = [row for row in rows if row["table"] == name]
         by_seed: Row = {"seed": [row["seed"] for row in own]}
-        line: Row = {"asked": ASKED[name], "of": own[0]["of"]}
+        line: Row = {"asked": ASKED.get(name), "asked_cpu_s": ASKED_CPU_S.get(name), "of": own[0]["of"]}
         for short, key in _columns(own[0]).items():
             by_seed[short] = [row[key] for row in own]
             line[short] = _median(by_seed[short])
@@ -215,9 +223,13 @@ def _median(values: list[Any]) -> float:
 
 def table(rows: list[Row]) -> list[Row]:
     """One line per table."""
-    shown = ("ratio", "ratio_within", "asked", "cpu_s", "ess", "baseline_cpu_s", "baseline_ess", "rows", "of")
+    shown = (
+        "ratio", "ratio_within", "asked", "cpu_s", "asked_cpu_s", "ess", "baseline_cpu_s", "baseline_ess", "rows",
+        "of",
+    )  # fmt: skip
     found = collect(rows, argparse.Namespace())
     return [
-        {"table": name, "n": len(line["by_seed"]["seed"])} | {key: line[key] for key in shown if key in line}
+        {"table": name, "n": len(line["by_seed"]["seed"])}
+        | {key: line[key] for key in shown if line.get(key) is not None}
         for name, line in found.items()
     ]
