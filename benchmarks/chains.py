@@ -224,8 +224,8 @@ def _median(values: list[Any]) -> float:
 def table(rows: list[Row]) -> list[Row]:
     """One line per table."""
     shown = (
-        "ratio", "ratio_within", "asked", "cpu_s", "asked_cpu_s", "ess", "baseline_cpu_s", "baseline_ess", "rows",
-        "of",
+        "ratio", "ratio_within", "asked", "cpu_s", "asked_cpu_s", "ess", "baseline_cpu_s", "baseline_ess",
+        "rows", "of",
     )  # fmt: skip
     found = collect(rows, argparse.Namespace())
     return [
