@@ -24,6 +24,7 @@ from scipy.special import expit
 from benchmarks._common import Row
 from benchmarks._peers import QUICK_FIT, QUICK_SWEEPS, cpu, standardised
 from pyro_sparse.graphs.alignment import match_columns, similarity
+from pyro_sparse.likelihoods import Likelihood
 
 Array = NDArray[Any]
 
@@ -105,7 +106,9 @@ class MethodFit:
         return row
 
 
-def fitted(method: str, x: Array, n_factors: int, likelihood: str, seed: int, quick: bool) -> MethodFit:
+def fitted(
+    method: str, x: Array, n_factors: int, likelihood: str | Likelihood, seed: int, quick: bool
+) -> MethodFit:
     """One of `METHODS`, or "lda" of counts; `likelihood` is "bernoulli" or one of counts."""
     if method == "ours":
         return _ours(x, n_factors, likelihood, seed, quick)
@@ -147,7 +150,7 @@ class EqualDepth:
         return np.maximum(counts.sum(1, keepdims=True), 1.0)
 
 
-def _ours(x: Array, n_factors: int, likelihood: str, seed: int, quick: bool) -> MethodFit:
+def _ours(x: Array, n_factors: int, likelihood: str | Likelihood, seed: int, quick: bool) -> MethodFit:
     import pyro_sparse as ps
 
     model = ps.models.SparseDecoder(n_factors=n_factors, decoder="linear", likelihood=likelihood)
@@ -173,7 +176,9 @@ def _ours(x: Array, n_factors: int, likelihood: str, seed: int, quick: bool) -> 
     )
 
 
-def _neural(method: str, x: Array, n_factors: int, likelihood: str, seed: int, quick: bool) -> MethodFit:
+def _neural(
+    method: str, x: Array, n_factors: int, likelihood: str | Likelihood, seed: int, quick: bool
+) -> MethodFit:
     import pyro_sparse as ps
 
     if method == "vsc":

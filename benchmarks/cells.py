@@ -5,7 +5,8 @@
 Without it `--quick` makes a small table up. Ours has a linear decoder and a negative binomial likelihood and
 is otherwise as it comes; VAE, β-VAE (β = 2) and VSC have two restarts and the same likelihood; NMF, factor
 analysis and mofapy2 get log(1 + x) at equal depth. Two that are no factor models set the scale: `genes` are
-the logarithms of all genes, `average` is the same for every cell.
+the logarithms of all genes, `average` is the same for every cell. `--methods ours_depth` is ours with the
+totals of cells taken for their depth (`size_factors=True`), whatever the table says.
 
 `--parts methods`: the seed puts a fifth of the cells aside and starts the fit; every method gets the others
 and 15 factors (the first number of `--genes`).
@@ -53,6 +54,7 @@ N_FACTORS, QUICK_FACTORS = 15, 3
 N_GENES = 200
 PARTS = ("methods", "halves")
 SCALES = ("genes", "average")
+DEPTH = "ours_depth"
 QUICK_METHODS = ("ours", "nmf", "mofapy2", *SCALES)
 LIKELIHOOD = "negative_binomial"
 FIGURES = ("accuracy", "accuracy_cv", "deviance", "gene_correlation")
@@ -64,7 +66,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--path", help="a local copy of PBMC (.h5ad) or of cortex counts (.rda, .csv)")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="only these")
     parser.add_argument("--genes", nargs="+", type=int, default=[N_GENES], help="how many (default 200)")
-    parser.add_argument("--methods", nargs="+", choices=(*METHODS, *SCALES), help="only these")
+    parser.add_argument("--methods", nargs="+", choices=(*METHODS, DEPTH, *SCALES), help="only these")
     parser.add_argument("--first-seed", type=int, default=0, help="begin at this seed (1000 and up: tuning)")
 
 
@@ -90,6 +92,8 @@ def tasks(options: argparse.Namespace) -> list[Row]:
 
 
 def run(part: str, genes: int, method: str, seed: int, path: str | None, quick: bool = False) -> Row:
+    from pyro_sparse.likelihoods import NegativeBinomial
+
     x, label, names = loaded(path, genes)
     n_factors = QUICK_FACTORS if quick else N_FACTORS
     rng = np.random.default_rng(seed)
@@ -102,6 +106,9 @@ def run(part: str, genes: int, method: str, seed: int, path: str | None, quick: 
     given = thinned(x[aside], rng)
     if method in SCALES:
         answer = _all_genes(x[~aside]) if method == "genes" else average_profile(x[~aside])
+    elif method == DEPTH:
+        by_totals = NegativeBinomial(size_factors=True)
+        answer = fitted("ours", x[~aside], n_factors, by_totals, seed, quick)
     else:
         answer = fitted(method, x[~aside], n_factors, LIKELIHOOD, seed, quick)
     figures = {} if method in SCALES else {**answer.row(), "features": names}

@@ -97,6 +97,19 @@ def test_a_method_without_factors_tells_labels_as_often_as_the_largest_is_there(
     assert best["accuracy"] > 0.9 and best["deviance"] < 0.8 * row["deviance"]
 
 
+def test_totals_are_taken_for_depth_where_that_is_asked(monkeypatch):
+    taken = []
+
+    def recorded(method, x, n_factors, likelihood, seed, quick):
+        taken.append((method, getattr(likelihood, "size_factors", likelihood)))
+        return fitted("fa_varimax", x, n_factors, "poisson", seed, quick)
+
+    monkeypatch.setattr(cells, "fitted", recorded)
+    for method in ("ours_depth", "ours"):
+        cells.run("methods", 24, method, 0, None, quick=True)
+    assert taken == [("ours", True), ("ours", "negative_binomial")]
+
+
 def test_abstracts_are_ranked_better_by_topics_than_by_frequency():
     rows = [abstracts.run(method, 0, None, 10, quick=True) for method in ("average", "lda")]
     assert rows[1]["recall5"] > rows[0]["recall5"]
