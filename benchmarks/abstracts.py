@@ -92,7 +92,8 @@ def loaded(path: str | None, documents: int) -> tuple[Array, list[str]]:
     of_topic = rng.dirichlet(np.full(8, 2.0), size=3)
     words = np.where(np.arange(24) % 3 == np.arange(3)[:, None], np.repeat(of_topic, 3, axis=1), 0.02)
     share = topic @ (words / words.sum(1, keepdims=True))
-    return np.stack([rng.multinomial(20, row) for row in share]).astype(float), [f"w{j}" for j in range(24)]
+    counts = np.stack([rng.multinomial(2 + rng.poisson(20), row) for row in share])
+    return counts.astype(float), [f"w{j}" for j in range(24)]
 
 
 def scores(answer: MethodFit, seen: Array, x: Array, given: Array) -> Row:
