@@ -26,11 +26,10 @@ from numpy.typing import NDArray
 
 from benchmarks._common import Row, report_seeds
 from benchmarks._peers import cpu
-from benchmarks._real_tables import METHODS, MethodFit, agreement, fitted
+from benchmarks._real_tables import METHODS, MethodFit, by_method, fitted, halved, means, put_aside
 
 SEEDS, QUICK_SEEDS = 5, 2
 N_FACTORS, QUICK_FACTORS = 15, 3
-ASIDE = 0.2
 RANKERS = ("popular", "ease")
 QUICK_METHODS = ("ours", "nmf", "popular")
 EASE_PENALTY = 100.0
@@ -66,8 +65,7 @@ def tasks(options: argparse.Namespace) -> list[Row]:
 def run(method: str, seed: int, path: str | None, users: int, quick: bool = False) -> Row:
     x = loaded(path, users)
     rng = np.random.default_rng(seed)
-    aside = np.zeros(len(x), dtype=bool)
-    aside[rng.choice(len(x), max(1, round(ASIDE * len(x))), replace=False)] = True
+    aside = put_aside(len(x), rng)
     given = halved(x[aside], rng)
     if method in RANKERS:
         answer = _ranker(method, x[~aside])
@@ -88,15 +86,6 @@ def loaded(path: str | None, users: int) -> Array:
     taste = rng.normal(size=(200, 3))
     weight = 2.0 * (np.arange(30)[:, None] % 3 == np.arange(3))
     return (taste @ weight.T - 0.5 + rng.logistic(size=(200, 30)) > 0).astype(float)
-
-
-def halved(x: Array, rng: np.random.Generator) -> Array:
-    """The rows with half of their items, at random; of one item, without it."""
-    given = np.zeros_like(x)
-    for row, items in zip(given, x, strict=True):
-        liked = np.flatnonzero(items)
-        row[rng.choice(liked, len(liked) // 2, replace=False)] = 1
-    return given
 
 
 def scores(answer: MethodFit, x: Array, given: Array) -> Row:
@@ -125,34 +114,9 @@ def _ranker(method: str, x: Array) -> MethodFit:
 
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     """{method: {figure: [per seed]}}, and how edges of the methods that have probabilities agree."""
-    result: Row = {}
-    for method in dict.fromkeys(row["method"] for row in rows):
-        of_method = [row for row in rows if row["method"] == method]
-        names = (*FIGURES, "cpu_method", "factors", "sure", "open", "present", "mean_gap")
-        result[method] = {name: [row[name] for row in of_method] for name in names if name in of_method[0]}
-        if len(of_method) > 1 and of_method[0].get("probability") is not None:
-            result[method] |= agreement(of_method)
-        if len(of_method) > 1 and of_method[0].get("present_edges") is not None:
-            result[method]["edge_agreement_present"] = agreement(of_method, "present_edges")["edge_agreement"]
-    result["edge_agreement"] = result.get("ours", {}).get("edge_agreement")
-    if "ours" in result and "mofapy2" in result:
-        seconds = [float(np.mean(result[name]["cpu_method"])) for name in ("ours", "mofapy2")]
-        result["cpu_over_mofapy2"] = seconds[0] / seconds[1]
-    return result
+    return by_method(rows, FIGURES)
 
 
 def table(rows: list[Row]) -> list[Row]:
     """One line per method: means over seeds, standard errors of the fold-in."""
-    lines: list[Row] = []
-    for method in dict.fromkeys(row["method"] for row in rows):
-        of_method = [row for row in rows if row["method"] == method]
-        line: Row = {"method": method, "n": len(of_method)}
-        for name in FIGURES:
-            values = np.array([row[name] for row in of_method])
-            line[name] = float(values.mean())
-            if name in FIGURES[:2]:
-                line[f"{name}_se"] = (
-                    float(values.std(ddof=1) / np.sqrt(len(of_method))) if len(of_method) > 1 else np.nan
-                )
-        lines.append({**line, "cpu_method": float(np.mean([row["cpu_method"] for row in of_method]))})
-    return lines
+    return means(rows, FIGURES, FIGURES[:2])

@@ -9,12 +9,12 @@ import pytest
 from scipy.special import expit
 
 from benchmarks import films
-from benchmarks._real_tables import agreement, logistic_scores
+from benchmarks._real_tables import agreement, halved, logistic_scores
 
 
 def test_half_of_what_a_user_likes_is_given():
     x = np.array([[1.0, 1, 0, 1, 1], [0, 0, 0, 1, 0], [1, 1, 1, 0, 0]])
-    given = films.halved(x, np.random.default_rng(0))
+    given = halved(x, np.random.default_rng(0))
     assert given.sum(1).tolist() == [2, 0, 1] and (given <= x).all()
 
 
