@@ -51,7 +51,7 @@ class ConceptTokens(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Each place of an image (row, channel, height, width) reads the tokens; spelt out, to have a Jacobian."""
+    """Each place of images (row, channel, height, width) reads the tokens; spelt out, for its Jacobian."""
 
     def __init__(self, channels: int, n_token: int, heads: int = 4):
         super().__init__()
@@ -99,7 +99,9 @@ class NoisePredictor(nn.Module):
         super().__init__()
         pixels, n_level, deep = 3 * PATCH**2, 2 * channels, 2 * channels
         self.tokens = ConceptTokens(n_concepts, n_token)
-        self.level = nn.Sequential(nn.Linear(channels, n_level), nn.SiLU(), nn.Linear(n_level, n_level), nn.SiLU())
+        self.level = nn.Sequential(
+            nn.Linear(channels, n_level), nn.SiLU(), nn.Linear(n_level, n_level), nn.SiLU()
+        )
         self.enter = nn.Conv2d(pixels, channels, 3, padding=1)
         self.fine = nn.ModuleList([Residual(channels, n_level) for _ in range(2)])
         self.coarse = nn.ModuleList([Residual(deep, n_level) for _ in range(2)])
@@ -126,7 +128,10 @@ class NoisePredictor(nn.Module):
 
 
 class ConceptDiffusion(nn.Module):
-    r"""Encoder and noise predictor: :math:`x_t = \cos(\pi t / 2)\, x + \sin(\pi t / 2)\, \epsilon`, x in [-1, 1]."""
+    r"""Encoder and noise predictor, trained on images with noise.
+
+    .. math:: x_t = \cos(\pi t / 2)\,(2x - 1) + \sin(\pi t / 2)\,\epsilon, \qquad t, x \in [0, 1]
+    """
 
     def __init__(self, size: int, n_concepts: int, channels: int = 32):
         super().__init__()

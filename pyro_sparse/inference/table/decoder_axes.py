@@ -1,4 +1,4 @@
-r"""Sparse axes of the decoder of a dense fit, of every restart by itself, by the search of `function_axes`."""
+"""Sparse axes of the decoder of a dense fit, for each restart by itself: the search of `function_axes`."""
 
 from __future__ import annotations
 

@@ -150,9 +150,7 @@ def sparse_jacobian_axes(
     return axes_of_moments(centred.mT @ centred / len(z), moment / len(z), seed, **options)
 
 
-def axes_of_moments(
-    cov: Tensor, moment: Tensor, seed: int = 0, **options: Unpack[AxisSearch]
-) -> SparseAxes:
+def axes_of_moments(cov: Tensor, moment: Tensor, seed: int = 0, **options: Unpack[AxisSearch]) -> SparseAxes:
     """Sparse axes from second moments alone.
 
     Parameters

@@ -13,7 +13,7 @@ K = 4
 
 
 def turned(seed=0):
-    """Three features of every latent, which depend on it alone, seen after a rotation and a change of scale."""
+    """Three features of every latent, which depend on it alone, seen after a rotation and a scaling."""
     torch.manual_seed(seed)
     turn = torch.as_tensor(ortho_group.rvs(K, random_state=seed))
     mixing = torch.diag(torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64)) @ turn  # z = white @ mixing
@@ -33,7 +33,9 @@ def turned(seed=0):
 def test_the_rotation_is_undone_whatever_the_scales(seed):
     fn, z, mixing = turned(seed)
     found = sparse_jacobian_axes(fn, z, n_starts=24)
-    between = np.abs(np.corrcoef(found.codes(z.numpy()), (z @ torch.linalg.inv(mixing)).numpy(), rowvar=False))
+    between = np.abs(
+        np.corrcoef(found.codes(z.numpy()), (z @ torch.linalg.inv(mixing)).numpy(), rowvar=False)
+    )
     between = between[:K, K:]
     assert sorted(between.argmax(1)) == list(range(K)) and between.max(1).min() > 0.99
     assert found.objective == pytest.approx(3 * K, abs=0.5) and found.found > 0
@@ -50,7 +52,7 @@ def test_context_goes_with_its_rows():
     exact = torch.func.vmap(
         torch.func.jacrev(lambda own, s: fn(own.unsqueeze(0), s.unsqueeze(0)).squeeze(0))
     )(z, shift)
-    effect = (exact.numpy() @ found.map)
+    effect = exact.numpy() @ found.map
     np.testing.assert_allclose(found.effect, np.sqrt((effect**2).mean((0, 1))))
 
 
