@@ -80,7 +80,7 @@ def test_given_directions_stay_and_the_penalty_turns_free_ones():
 def test_a_generator_learns_the_colour_of_images():
     x = torch.zeros(32, 3, 16, 16)
     x[:, 0] = 0.9
-    generator = trained_generator(x, 2, seed=0, steps=150, batch=8, averaging=0.9)
+    generator = trained_generator(x, 2, seed=0, steps=100, batch=8, averaging=0.9)
     assert not any(own.requires_grad for own in generator.parameters())
     with torch.no_grad():
         mean = generator(torch.randn(16, 2)).mean((0, 2, 3))

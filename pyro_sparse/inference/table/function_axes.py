@@ -1,13 +1,7 @@
 r"""Sparse axes of any function: the rotation of its whitened latents in which its Jacobian has most zeros.
 
 With C the covariance of the latents over rows and J the Jacobian, the search (`rotation/jacobian_axes.py`)
-sees of each feature the share :math:`S_j = C^{1/2} E[J_j^\top J_j]\, C^{1/2}`, divided by its trace. The
-strength of an edge is then
-
-.. math:: r_{jk}^2 = E[(\partial f_j / \partial z_k)^2]\,\mathrm{Var}(z_k) \Big/
-          \sum_l E[(\partial f_j / \partial z_l)^2]\,\mathrm{Var}(z_l),
-
-between 0 and 1, whatever the units of features and latents.
+sees of each feature the share :math:`S_j = C^{1/2} E[J_j^\top J_j]\, C^{1/2}`, divided by its trace.
 """
 
 from __future__ import annotations
@@ -88,7 +82,13 @@ def sparse_jacobian_axes(
     r"""Rotation of a function's whitened latents in which features depend on the fewest of them.
 
     Training finds the space of the latents and leaves their axes to chance; this looks for them afterwards,
-    in the average of the squared Jacobian over rows. Nothing is trained.
+    and trains nothing. The strength with which feature j depends on latent k,
+
+    .. math:: r_{jk}^2 = E[(\partial f_j / \partial z_k)^2]\,\mathrm{Var}(z_k) \Big/
+              \sum_l E[(\partial f_j / \partial z_l)^2]\,\mathrm{Var}(z_l),
+
+    is between 0 and 1 whatever the units of features and latents, and
+    :math:`\sum_{jk} r_{jk}^2 / (r_{jk}^2 + \epsilon^2)` is made small.
 
     Parameters
     ----------
