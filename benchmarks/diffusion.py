@@ -24,7 +24,7 @@ from benchmarks.shapes_dependency import drawn, figures
 
 SEEDS, QUICK_SEEDS = 3, 1
 METHODS = ("base", "dependency", "latent_l1")
-WEIGHTS = {"base": 0.0, "latent_l1": 0.01, "dependency": 0.02}  # both losses are means over pixels
+WEIGHTS = {"base": 0.0, "latent_l1": 0.01, "dependency": 0.02}  # beside a mean over pixels
 CONCEPTS, SIZE, N, N_TEST = 10, 16, 20_000, 3_000
 STEPS, BATCH, RATE, EVERY = 4000, 32, 1e-3, 4
 ROWS_OF_AXES, ASKED = 1000, 0.05
