@@ -6,7 +6,7 @@ sees of each feature the share :math:`S_j = C^{1/2} E[J_j^\top J_j]\, C^{1/2}`, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
@@ -142,12 +142,17 @@ def sparse_jacobian_axes(
     moment = torch.zeros((), dtype=torch.float64, device=z.device)
     for rows, *others in zip(*(values.split(int(chunk)) for values in (z, *context)), strict=True):
         with torch.enable_grad():
-            jacobian = columns(lambda own, others=others: fn(own, *others), rows).detach().double()
+            jacobian = columns(_given(fn, others), rows).detach().double()
         moment = moment + torch.einsum("anj,bnj->jab", jacobian, jacobian)
     if not moment.any():
         raise ValueError("fn: no feature depends on a latent, so that no axes are sparser than others")
     centred = (z - z.mean(0)).double()
     return axes_of_moments(centred.mT @ centred / len(z), moment / len(z), seed, **options)
+
+
+def _given(fn: Callable[..., Tensor], context: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
+    """The function of the latents alone, for rows whose context is known."""
+    return lambda z: fn(z, *context)
 
 
 def axes_of_moments(cov: Tensor, moment: Tensor, seed: int = 0, **options: Unpack[AxisSearch]) -> SparseAxes:
