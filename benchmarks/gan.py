@@ -12,6 +12,7 @@ FactorVAE score, DCI (boosted trees, classes) and MIG of 3,000 other images. Not
 from __future__ import annotations
 
 import argparse
+import time
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from benchmarks._common import Row, report_seeds
 from benchmarks._gan_nets import Generator, Navigator, contrast, descend, downwards, trained_generator
-from benchmarks.diffusion import gains, means
+from benchmarks.diffusion import by_arm, codes_of, means
 from benchmarks.shapes_dependency import drawn, figures
 
 SEEDS, QUICK_SEEDS = 3, 1
@@ -74,8 +75,6 @@ def measured(
     **settings: Any,
 ) -> Row:
     """A generator, and of each method the figures of the codes; what is not given is as in the benchmark."""
-    import time
-
     _, x = drawn(n, SIZE, [seed, 0])
     levels, others = drawn(n_test, SIZE, [seed, 1])
     images, others = (torch.as_tensor(own).view(-1, 3, SIZE, SIZE) for own in (x, others))
@@ -85,11 +84,10 @@ def measured(
     for method in methods:
         start = time.process_time()
         axes = sparse_directions(generator, rows_of_axes, seed) if method == "axes" else None
-        encoder, directions, right = trained(generator, method, seed, directions=axes, **settings)
-        with torch.no_grad():
-            codes = torch.cat([encoder(own) for own in others.split(500)]).numpy()
+        encoder, _, loss = trained(generator, method, seed, directions=axes, **settings)
+        codes = codes_of(encoder, others)
         seconds = time.process_time() - start
-        row[method] = {**figures(levels, codes, seed, method_of_dci), "cpu_s": seconds, "right": right}
+        row[method] = {**figures(levels, codes, seed, method_of_dci), "cpu_s": seconds, "loss": loss}
     return row
 
 
@@ -114,7 +112,7 @@ def trained(
     rate: float = RATE,
     entropy: float = ENTROPY,
 ) -> tuple[torch.nn.Module, Tensor, float]:
-    """Encoder and directions, free or given."""
+    """Encoder, directions (free or given), and the mean contrastive loss over the last tenth of steps."""
     torch.manual_seed(seed)
     navigator, encoder = Navigator(LATENTS, LATENTS), downwards(SIZE, LATENTS)
     if directions is not None:
@@ -123,7 +121,7 @@ def trained(
     free = [own for own in (*navigator.parameters(), *encoder.parameters()) if own.requires_grad]
     optimiser = torch.optim.Adam(free, lr=rate)
     weight = WEIGHTS[method] if weight is None else weight
-    right = []
+    losses = []
     for _ in range(steps):
         z, direction = torch.randn(batch, LATENTS), torch.randint(LATENTS, (batch,))
         columns = navigator.directions
@@ -137,8 +135,8 @@ def trained(
         elif method == "dependency":
             total = total + weight * slopes_along(generator, z, columns)
         descend(optimiser, total)
-        right.append(float(loss.detach()))
-    return encoder, navigator.directions.detach(), float(np.mean(right[-max(1, steps // 10) :]))
+        losses.append(float(loss.detach()))
+    return encoder, navigator.directions.detach(), float(np.mean(losses[-max(1, steps // 10) :]))
 
 
 def slopes_along(generator: Generator, z: Tensor, directions: Tensor) -> Tensor:
@@ -154,7 +152,8 @@ def slopes_along(generator: Generator, z: Tensor, directions: Tensor) -> Tensor:
 
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     """Of each arm the figures of all seeds, and what it gains in DCI over base."""
-    return gains({m: [row[m] for row in rows if m in row] for m in METHODS})
+    result = by_arm({m: [row[m] for row in rows if m in row] for m in METHODS})
+    return {**result, "cpu_s_generator": [row["cpu_s_generator"] for row in rows]}
 
 
 def table(rows: list[Row]) -> list[Row]:
