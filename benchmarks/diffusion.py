@@ -82,7 +82,7 @@ def codes_of(encoder: torch.nn.Module, images: Tensor) -> np.ndarray:
 
 
 def in_widest(codes: np.ndarray) -> np.ndarray:
-    """Codes in units of the widest: an encoder's own are arbitrary, and FactorVAE's score drops narrow ones."""
+    """Codes in units of the widest: its own are arbitrary, and FactorVAE's score drops narrow ones."""
     widened: np.ndarray = codes / codes.std(0).max()
     return widened
 

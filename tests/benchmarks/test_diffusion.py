@@ -118,6 +118,15 @@ def test_axes_of_a_known_model():
     assert sorted(between.argmax(1)) == [0, 1, 2] and between.max(1).min() > 0.98 and found > 0
 
 
+def test_codes_are_in_units_of_the_widest():
+    torch.manual_seed(0)
+    encoder, images = torch.nn.Linear(3, 2), torch.randn(1200, 3)
+    codes = diffusion.codes_of(encoder, images)
+    assert codes.std(0).max() == pytest.approx(1)
+    plain = encoder(images).detach().numpy()
+    np.testing.assert_allclose(codes * plain.std(0).max(), plain, atol=1e-6)
+
+
 def row(method, seed, value, **more):
     keys = ("dci_d", "factor_vae_score", "dci_c", "dci_i", "mig", "cpu_s")
     return {"method": method, "seed": seed, **dict.fromkeys(keys, value), **more}

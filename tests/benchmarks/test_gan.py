@@ -10,7 +10,7 @@ import torch
 from scipy.stats import ortho_group
 
 from benchmarks import gan
-from benchmarks._gan_nets import Navigator, contrast, downwards, trained_generator
+from benchmarks._gan_nets import Generator, Navigator, contrast, downwards, trained_generator
 
 
 def options(**values):
@@ -60,6 +60,17 @@ def test_sparse_directions_of_a_known_generator():
     torch.testing.assert_close(directions.T @ directions, torch.eye(10), atol=1e-5, rtol=0)
     cosines = (turn.T @ directions).abs()
     assert sorted(cosines.argmax(0).tolist()) == list(range(10)) and cosines.max(0).values.min() > 0.95
+
+
+def test_slopes_along_directions_are_those_of_the_exact_jacobian():
+    torch.manual_seed(0)
+    generator, z = Generator(16, 10).double(), torch.randn(4, 10, dtype=torch.float64)
+    turn = torch.as_tensor(ortho_group.rvs(10, random_state=2))
+    jacobian = torch.func.vmap(torch.func.jacrev(lambda own: generator(own[None])[0]))(z).detach()
+    exact = float((jacobian.flatten(1, 3) @ turn).abs().mean((0, 1)).sum())
+    drawn = torch.stack([gan.slopes_along(generator, z, turn).detach() for _ in range(200)])
+    error = float(drawn.std() / len(drawn) ** 0.5)
+    assert error < 0.05 * exact and float(drawn.mean()) == pytest.approx(exact, abs=4 * error)
 
 
 def test_given_directions_stay_and_the_penalty_turns_free_ones():
