@@ -69,11 +69,8 @@ def trained_generator(
     """
     torch.manual_seed(seed)
     size = x.shape[-1]
-    generator, averaged, discriminator = (
-        Generator(size, n_latents),
-        Generator(size, n_latents),
-        downwards(size, 1),
-    )
+    generator, averaged = (Generator(size, n_latents) for _ in range(2))
+    discriminator = downwards(size, 1)
     averaged.load_state_dict(generator.state_dict())
     averaged.requires_grad_(False)
     optimisers = [
