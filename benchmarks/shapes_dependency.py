@@ -116,16 +116,13 @@ def penalty(method: str, weight: float | None = None) -> Any:
 def on_axes(fit: Any, some: np.ndarray, others: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, float]:
     """Codes of `others` in the sparse axes of a fit; share of the search's starts that found them."""
     from pyro_sparse.data.read import as_table
-    from pyro_sparse.inference.table.decoder_axes import decoder_axes, decoder_jacobian
+    from pyro_sparse.inference.table.decoder_axes import decoder_axes
 
     batch = as_table(some, likelihood=fit.model.likelihood, like=fit.table).batch()
     found = decoder_axes(fit.model, batch, n_starts=24)[0]
-    location, _ = fit.model.encode(batch)
-    effect = np.sqrt(((decoder_jacobian(fit.model, location)[0].numpy() @ found.map) ** 2).mean((0, 1)))
     own = np.empty_like(codes)
     own[:, fit.alignment["permutation"][0]] = codes * fit.alignment["sign"][0]
-    # White latents of no effect are noise as wide as the others; in units of their effect they vanish
-    return own @ np.linalg.inv(found.map).T * (effect / effect.max()), found.found
+    return found.codes(own), found.found
 
 
 def figures(levels: np.ndarray, codes: np.ndarray, seed: int, method: str = "boosting") -> Row:

@@ -15,7 +15,7 @@ from pyro_sparse.inference.multitask.task_axes import task_axes
 from pyro_sparse.inference.rotation import alternative_axes, axes
 from pyro_sparse.inference.rotation.axes import oblique, obliques
 from pyro_sparse.inference.rotation.jacobian_axes import jacobian_axes
-from pyro_sparse.inference.table import decoder_axes, result, unfold
+from pyro_sparse.inference.table import function_axes, result, unfold
 from pyro_sparse.inference.table import refine as refinement
 from pyro_sparse.inference.table.refine import refine
 from pyro_sparse.inference.transition import transition_axes
@@ -39,7 +39,7 @@ _HURRIED = {
     (axes, "oblique"): _rough_oblique,
     (alternative_axes, "obliques"): functools.partial(obliques, steps=10),
     (alternative_axes, "_STARTS"): 2,
-    (decoder_axes, "jacobian_axes"): _rough_axes,
+    (function_axes, "jacobian_axes"): _rough_axes,
     (transition_axes, "jacobian_axes"): _rough_axes,
     (task_job, "task_axes"): functools.partial(task_axes, steps=10, n_starts=4),
     (unfold, "_STEPS"): 5,

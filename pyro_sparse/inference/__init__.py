@@ -14,6 +14,7 @@ from .rotation._binned_mixture import BinnedStrengthMixture, binned_strength_mix
 from .rotation._strength_mixture import StrengthMixture, strength_mixture
 from .table.dependency_elbo import DependencySparsity
 from .table.dependency_schedule import DependencySchedule
+from .table.function_axes import SparseAxes, sparse_jacobian_axes
 from .table.jacobian_penalty import jacobian_l1, mean_abs_jacobian
 from .table.latent_penalty import DependencyPenalty, LatentPenalty
 from .table.result import Fit
@@ -38,6 +39,7 @@ __all__ = [
     "ObservedSchedule",
     "Penalty",
     "Schedule",
+    "SparseAxes",
     "SparsityControl",
     "StrengthMixture",
     "TaskSchedule",
@@ -50,5 +52,6 @@ __all__ = [
     "load",
     "mean_abs_jacobian",
     "merge",
+    "sparse_jacobian_axes",
     "strength_mixture",
 ]

@@ -1,69 +1,22 @@
-r"""Sparse axes of a decoder: the rotation of a dense fit's latents in which its Jacobian has most zeros.
-
-With C the covariance of the latents over rows and J the Jacobian of the linear predictor, the search
-(`rotation/jacobian_axes.py`) sees of each feature the share :math:`S_j = C^{1/2} E[J_j^\top J_j]\, C^{1/2}`,
-divided by its trace. The strength of an edge is then
-
-.. math:: r_{jk}^2 = E[(\partial f_j / \partial z_k)^2]\,\mathrm{Var}(z_k) \Big/
-          \sum_l E[(\partial f_j / \partial z_l)^2]\,\mathrm{Var}(z_l),
-
-between 0 and 1, whatever the units of features and latents.
-"""
+"""Sparse axes of the decoder of a dense fit, for each restart by itself: the search of `function_axes`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Unpack
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from ..._utils.torch_state import undisturbed
 from ...data.read import Batch
-from ..rotation.axes import SILENT
-from ..rotation.jacobian_axes import jacobian_axes
+from .function_axes import AxisSearch, SparseAxes, axes_of_moments
 
 if TYPE_CHECKING:
     from ...models.base import FactorModel
 
-__all__ = ["DecoderAxes", "decoder_axes", "decoder_jacobian", "second_moments", "strengths"]
+__all__ = ["decoder_axes", "decoder_jacobian", "second_moments", "strengths"]
 
 MOST_ROWS = 2000
 _CELLS = 100_000  # whose derivatives are taken at once
-
-
-class AxisSearch(TypedDict, total=False):
-    """Settings of the search that a caller may choose, as of `jacobian_axes`.
-
-    Attributes
-    ----------
-    n_starts, steps, max_hops : int
-    floor : float
-    """
-
-    n_starts: int
-    steps: int
-    max_hops: int
-    floor: float
-
-
-class DecoderAxes(NamedTuple):
-    """Axes of one restart.
-
-    Parameters
-    ----------
-    map : ndarray (factor, factor)
-        ``z_old = map @ z_new``, new latents white.
-    objective : float
-        Smooth number of edges.
-    found : float
-        Share of the search's starts that ended at its optimum.
-    """
-
-    map: NDArray[np.float64]
-    objective: float
-    found: float
 
 
 def decoder_jacobian(model: FactorModel, z: Tensor) -> Tensor:
@@ -102,7 +55,7 @@ def second_moments(model: FactorModel, batch: Batch) -> tuple[Tensor, Tensor]:
 
 def decoder_axes(
     model: FactorModel, batch: Batch, seed: int = 0, **options: Unpack[AxisSearch]
-) -> list[DecoderAxes]:
+) -> list[SparseAxes]:
     """Sparse axes of each restart of a dense fit.
 
     Parameters
@@ -118,25 +71,10 @@ def decoder_axes(
 
     Returns
     -------
-    list of DecoderAxes
+    list of SparseAxes
     """
-    settings: AxisSearch = {"floor": 1e-9, **options}  # strengths of a decoder are graded: none passes for 0
-    answers = []
-    for cov, moment in zip(*second_moments(model, batch), strict=True):
-        values, vectors = torch.linalg.eigh(cov)
-        values = values.clamp_min(1e-8 * values[-1].clamp_min(1e-12))
-        root = (vectors * values.sqrt()) @ vectors.mT
-        share = root @ moment @ root
-        total = share.diagonal(dim1=-2, dim2=-1).sum(-1)
-        loud = total > SILENT * total.max()
-        stack = (share[loud] / total[loud, None, None]).cpu().numpy()
-        with undisturbed(threads=1):
-            axes = jacobian_axes(
-                actions=(stack + stack.transpose(0, 2, 1)) / 2, orthogonal=True, seed=seed, **settings
-            )
-        turn = root.cpu().numpy() @ axes.map.T
-        answers.append(DecoderAxes(turn, axes.objective, axes.agreement / axes.n_starts))
-    return answers
+    moments = zip(*second_moments(model, batch), strict=True)
+    return [axes_of_moments(cov, moment, seed, **options) for cov, moment in moments]
 
 
 @torch.no_grad()
