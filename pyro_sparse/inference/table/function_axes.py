@@ -125,10 +125,11 @@ def sparse_jacobian_axes(
     Examples
     --------
     >>> import torch
-    >>> turn = torch.tensor([[0.8, -0.6], [0.6, 0.8]])
+    >>> rotation = torch.tensor([[0.8, -0.6], [0.6, 0.8]])
     >>> _ = torch.manual_seed(0)
-    >>> found = sparse_jacobian_axes(lambda z: torch.tanh(z @ turn), torch.randn(500, 2), n_starts=8)
-    >>> bool((abs(turn.T.numpy() @ found.map).max(0) > 2 * abs(turn.T.numpy() @ found.map).min(0)).all())
+    >>> found = sparse_jacobian_axes(lambda z: torch.tanh(z @ rotation), torch.randn(500, 2), n_starts=8)
+    >>> between = abs(rotation.T.numpy() @ found.map)  # of the function's own latents and those found
+    >>> bool((between.max(0) > 2 * between.min(0)).all())
     True
     """
     if z.dim() != 2 or len(z) <= z.shape[1]:
@@ -181,6 +182,6 @@ def axes_of_moments(cov: Tensor, moment: Tensor, seed: int = 0, **options: Unpac
         axes = jacobian_axes(
             actions=(stack + stack.transpose(0, 2, 1)) / 2, orthogonal=True, seed=seed, **settings
         )
-    turn = root.cpu().numpy() @ axes.map.T
-    effect = np.sqrt(np.einsum("ak,ab,bk->k", turn, moment.mean(0).cpu().numpy(), turn).clip(0))
-    return SparseAxes(turn, effect, axes.objective, axes.agreement / axes.n_starts)
+    to_old = root.cpu().numpy() @ axes.map.T
+    effect = np.sqrt(np.einsum("ak,ab,bk->k", to_old, moment.mean(0).cpu().numpy(), to_old).clip(0))
+    return SparseAxes(to_old, effect, axes.objective, axes.agreement / axes.n_starts)

@@ -12,11 +12,13 @@ from pyro_sparse.inference import sparse_jacobian_axes
 K = 4
 
 
-def turned(seed=0):
+def rotated(seed=0):
     """Three features of every latent, which depend on it alone, seen after a rotation and a scaling."""
     torch.manual_seed(seed)
-    turn = torch.as_tensor(ortho_group.rvs(K, random_state=seed))
-    mixing = torch.diag(torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64)) @ turn  # z = white @ mixing
+    rotation = torch.as_tensor(ortho_group.rvs(K, random_state=seed))
+    mixing = (
+        torch.diag(torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64)) @ rotation
+    )  # z = white @ mixing
     slope = torch.rand(3, K, dtype=torch.float64) + 0.5
 
     def fn(z, shift=None):
@@ -31,7 +33,7 @@ def turned(seed=0):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_rotation_is_undone_whatever_the_scales(seed):
-    fn, z, mixing = turned(seed)
+    fn, z, mixing = rotated(seed)
     found = sparse_jacobian_axes(fn, z, n_starts=24)
     between = np.abs(
         np.corrcoef(found.codes(z.numpy()), (z @ torch.linalg.inv(mixing)).numpy(), rowvar=False)
@@ -44,7 +46,7 @@ def test_the_rotation_is_undone_whatever_the_scales(seed):
 
 
 def test_context_goes_with_its_rows():
-    fn, z, mixing = turned()
+    fn, z, mixing = rotated()
     shift = torch.randn(len(z), 1, dtype=torch.float64)
     found = sparse_jacobian_axes(fn, z, shift, n_starts=24, chunk=300)
     between = np.abs(np.linalg.inv(mixing.T.numpy()) @ found.map)
