@@ -89,8 +89,8 @@ TABLE: tuple[Entry, ...] = (
     Entry(r"^(sep|decimal|thousands): ", r"--\1: ", "data/text_files.py"),
     Entry(r"^index: (?=got .*restarts - 1)", "--restart-index: ", "inference/fit.py"),
     Entry(r"from 0 to restarts - 1 = (\d+)", r"from 0 to \1", "inference/fit.py"),
-    Entry(r"^device: ", "--device: ", "inference/fit.py"),
-    Entry(r"^n_jobs: ", "--n-jobs: ", "inference/fit.py"),
+    Entry(r"^device: ", "--device: ", "inference/arguments.py"),
+    Entry(r"^n_jobs: ", "--n-jobs: ", "inference/arguments.py"),
     Entry(r"^likelihood: ", "--likelihood: ", "likelihoods/column_keys.py"),
     Entry(r"^likelihood=(\S+) is not known", r"--likelihood: \1 is not known", "likelihoods/families.py"),
     Entry(

@@ -110,7 +110,8 @@ REACHED = [
     "_utils/sources.py", "data/columns.py", "data/design.py", "data/files.py", "data/read.py",
     "data/spreadsheets.py", "data/survey_files.py", "data/text_files.py", "data/checks/*.py",
     "graphs/chain_verdict.py", "inference/edges/mcmc/*.py", "inference/edges/__init__.py",
-    "inference/edges/density/scales.py", "inference/fit.py", "inference/table/axis_findings.py",
+    "inference/arguments.py", "inference/edges/density/scales.py", "inference/fit.py",
+    "inference/table/axis_findings.py",
     "inference/table/depth.py", "inference/table/job.py", "inference/table/linear_maximum.py",
     "inference/table/residual_pairs.py", "inference/table/table_notes.py", "inference/table/unexplained.py",
     "inference/training/*.py", "likelihoods/*.py", "models/base.py", "models/lavaan.py",
@@ -133,7 +134,7 @@ NOT_HERE = re.compile(
     r"program|own densit|`priors`|write that density|pass X=|stopped after)|"
     r"likelihoods/(?:censored|base|student|shared|adjusted|outcomes)|likelihoods/.*(?:labels|pairs|lowest|CensoredNormal|Ordinal\(|"
     r"positions|want(?:s|ed) (?:True|a mapping|two positive)|subclass|instance|class |forward|init|levels: )|"
-    r"inference/fit\.py: .*(?:schedule|unknown setting|Pyro "
+    r"inference/(?:arguments|fit)\.py: .*(?:schedule|unknown setting|Pyro "
     r"program|dtype|checkpoint_every|n_factors_init|fit_restart|"
     r"another fit is running|nothing is written| with "
     r"decoder=)|training/ranks\.py|training/(?:elbo|soap|interrupt)\.py|"
