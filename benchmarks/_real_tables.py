@@ -223,7 +223,11 @@ def _mofapy2(x: Array, n_factors: int, binary: bool, seed: int) -> MethodFit:
     logs = depth.logs(x)
     centre, scale = logs.mean(0), np.maximum(logs.std(0), 1e-12)
     start = cpu()
-    with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+    with (
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        np.errstate(divide="ignore", invalid="ignore"),  # 0 log 0, which it replaces itself
+    ):
         run = entry_point()
         cells = np.array(x) if binary else (logs - centre) / scale
         run.set_data_matrix([[cells]], likelihoods=["bernoulli" if binary else "gaussian"])
