@@ -16,6 +16,7 @@ pairs of axes until nothing improves. The widest gap in the sorted r says which 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from .axis_search import descend
 from .strength_gap import strength_gap
 
-__all__ = ["JacobianAxes", "jacobian_axes"]
+__all__ = ["AxisSearch", "JacobianAxes", "jacobian_axes"]
 
 # Measured on random instances: slow restarts end in poor optima, fast ones jump out of the good ones; which
 # rate is right depends on how exact the moments are, so the restarts share the range.
@@ -38,6 +39,21 @@ _EPSILON, _EPSILON_NOISE = (0.2, 0.1, 0.05), (0.1, 0.05, 0.02)
 # Edges that a determinant smaller by a factor e must save. A fit's noise holds the errors of its encoder,
 # so that true axes are not orthogonal in it: the search keeps closer to it than the axes that come back.
 _NOISE, _NOISE_LAST = 10.0, 3.0
+
+
+class AxisSearch(TypedDict, total=False):
+    """Settings of the search that a caller may choose, of `jacobian_axes`.
+
+    Attributes
+    ----------
+    n_starts, steps, max_hops : int
+    floor : float
+    """
+
+    n_starts: int
+    steps: int
+    max_hops: int
+    floor: float
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from ...data.read import Batch
-from .function_axes import AxisSearch, SparseAxes, axes_of_moments
+from ..rotation.jacobian_axes import AxisSearch
+from .function_axes import SparseAxes, axes_of_moments
 
 if TYPE_CHECKING:
     from ...models.base import FactorModel

@@ -7,7 +7,7 @@ sees of each feature the share :math:`S_j = C^{1/2} E[J_j^\top J_j]\, C^{1/2}`, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypedDict, Unpack
+from typing import NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -16,25 +16,10 @@ from torch import Tensor
 
 from ..._utils.torch_state import undisturbed
 from ..rotation.axes import SILENT
-from ..rotation.jacobian_axes import jacobian_axes
+from ..rotation.jacobian_axes import AxisSearch, jacobian_axes
 from .jacobian_penalty import columns
 
-__all__ = ["AxisSearch", "SparseAxes", "axes_of_moments", "sparse_jacobian_axes"]
-
-
-class AxisSearch(TypedDict, total=False):
-    """Settings of the search that a caller may choose, as of `jacobian_axes`.
-
-    Attributes
-    ----------
-    n_starts, steps, max_hops : int
-    floor : float
-    """
-
-    n_starts: int
-    steps: int
-    max_hops: int
-    floor: float
+__all__ = ["SparseAxes", "axes_of_moments", "sparse_jacobian_axes"]
 
 
 class SparseAxes(NamedTuple):

@@ -21,6 +21,7 @@ from ..._utils.version import __version__
 from ...data.sequences import SequenceBatch, Sequences
 from ...findings.finding import Finding
 from ...models.latent_transition import LatentTransition
+from ..rotation.jacobian_axes import AxisSearch
 from ..training import checkpoint as files
 from ..training.elbo import rowwise_elbo
 from ..training.interrupt import BRIEF, stopped_between_steps
@@ -30,7 +31,7 @@ from ..training.ranks import ALONE
 from ..training.restarts import child_seeds, join
 from .auto_edges import choose_edges
 from .constraint import BernoulliKL, Sparsity, get_control
-from .transition_axes import AxisSearch, FoundAxes, find_axes, fold
+from .transition_axes import FoundAxes, find_axes, fold
 from .transition_polish import polish
 from .transition_result import TransitionFit
 from .transition_run import EdgeRun, TransitionRun

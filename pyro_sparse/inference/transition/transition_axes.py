@@ -14,7 +14,7 @@ that of the noise.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, NamedTuple, TypedDict, Unpack
+from typing import Literal, NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -24,14 +24,13 @@ from ..._utils.declared import hooks
 from ..._utils.torch_state import undisturbed
 from ...data.sequences import SequenceBatch
 from ...models.latent_transition import LatentTransition
-from ..rotation.jacobian_axes import JacobianAxes, jacobian_axes
+from ..rotation.jacobian_axes import AxisSearch, JacobianAxes, jacobian_axes
 from ..rotation.strength_gap import strength_gap
 from .influence import fitted_influence, share_spanned
 
 Whitening = Literal["past", "noise"]
 
 __all__ = [
-    "AxisSearch",
     "FoundAxes",
     "believed",
     "beyond_linear",
@@ -55,21 +54,6 @@ BENT = 2.0  # standard errors; fits to linear dynamics had -.8 to 1.6
 _CLEARER = 0.5
 _SEATINGS = 50  # random starts of the search for an order
 _SURE_ODDS = np.log(1000.0)  # count as a constraint where latents are numbered
-
-
-class AxisSearch(TypedDict, total=False):
-    """Settings of the search that a caller may choose, as of `jacobian_axes`.
-
-    Attributes
-    ----------
-    n_starts, steps, max_hops : int
-    floor : float
-    """
-
-    n_starts: int
-    steps: int
-    max_hops: int
-    floor: float
 
 
 class FoundAxes(NamedTuple):
