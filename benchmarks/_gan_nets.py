@@ -79,10 +79,10 @@ def trained_generator(
     for step in range(steps):
         real = x[torch.randint(len(x), (batch,))].requires_grad_(step % R1_EVERY == 0)
         fake = generator(torch.randn(batch, n_latents))
-        said = discriminator(real)
-        loss = F.softplus(-said).mean() + F.softplus(discriminator(fake.detach())).mean()
+        logit = discriminator(real)
+        loss = F.softplus(-logit).mean() + F.softplus(discriminator(fake.detach())).mean()
         if step % R1_EVERY == 0:
-            (slope,) = torch.autograd.grad(said.sum(), real, create_graph=True)
+            (slope,) = torch.autograd.grad(logit.sum(), real, create_graph=True)
             loss = loss + R1_EVERY * R1 / 2 * slope.square().sum((1, 2, 3)).mean()
         descend(optimisers[1], loss)
         descend(optimisers[0], F.softplus(-discriminator(fake)).mean())
@@ -103,11 +103,13 @@ class Navigator(nn.Module):
 
     def __init__(self, n_latents: int, n_directions: int):
         super().__init__()
-        self.turn = orthogonal(nn.Linear(n_directions, n_latents, bias=False), orthogonal_map="householder")
+        self.rotation = orthogonal(
+            nn.Linear(n_directions, n_latents, bias=False), orthogonal_map="householder"
+        )
 
     @property
     def directions(self) -> Tensor:
-        directions: Tensor = self.turn.weight
+        directions: Tensor = self.rotation.weight
         return directions
 
 

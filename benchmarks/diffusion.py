@@ -71,8 +71,8 @@ def measured(
     codes = codes_of(model.encoder, others)
     row = {**figures(levels, codes, seed, method_of_dci), "noise_loss": loss}
     if method == "base":
-        turned, found = on_axes(model, images[:rows_of_axes], codes, seed)
-        row["axes"] = {**figures(levels, turned, seed, method_of_dci), "found": found}
+        rotated, found = on_axes(model, images[:rows_of_axes], codes, seed)
+        row["axes"] = {**figures(levels, rotated, seed, method_of_dci), "found": found}
         row["axes_importance"] = row["axes"].pop("importance")
     return row
 
@@ -153,10 +153,10 @@ def on_axes(
     noisy = model.corrupted(images, torch.randn_like(images), time)
     with torch.no_grad():
         concepts = model.encoder(images)
-    found = sparse_jacobian_axes(
+    axes = sparse_jacobian_axes(
         lambda c, noisy, time: model.noise(noisy, time, c), concepts, noisy, time, n_starts=24
     )
-    return in_widest(found.codes(codes)), found.found
+    return in_widest(axes.codes(codes)), axes.found
 
 
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:

@@ -96,8 +96,8 @@ def sparse_directions(generator: Generator, n: int, seed: int) -> Tensor:
     from pyro_sparse.inference import sparse_jacobian_axes
 
     torch.manual_seed(seed)
-    found = sparse_jacobian_axes(generator, torch.randn(n, LATENTS), n_starts=24)
-    u, _, v = np.linalg.svd(found.map)  # the covariance of a sample is the identity up to its error
+    axes = sparse_jacobian_axes(generator, torch.randn(n, LATENTS), n_starts=24)
+    u, _, v = np.linalg.svd(axes.map)  # the covariance of a sample is the identity up to its error
     return torch.as_tensor(u @ v, dtype=torch.float32)
 
 
@@ -116,9 +116,9 @@ def trained(
     torch.manual_seed(seed)
     navigator, encoder = Navigator(LATENTS, LATENTS), downwards(SIZE, LATENTS)
     if directions is not None:
-        navigator.turn.weight = directions
+        navigator.rotation.weight = directions
         navigator.requires_grad_(False)
-    free = [own for own in (*navigator.parameters(), *encoder.parameters()) if own.requires_grad]
+    free = [p for p in (*navigator.parameters(), *encoder.parameters()) if p.requires_grad]
     optimiser = torch.optim.Adam(free, lr=rate)
     weight = WEIGHTS[method] if weight is None else weight
     losses = []

@@ -105,15 +105,15 @@ def test_training_lowers_the_noise_loss():
 def test_axes_of_a_known_model():
     """Pixels of one concept each, at all noise levels, seen through a rotation."""
     model, *_ = small()
-    turn = torch.as_tensor(ortho_group.rvs(K, random_state=0), dtype=torch.float32)
+    rotation = torch.as_tensor(ortho_group.rvs(K, random_state=0), dtype=torch.float32)
     concepts = torch.randn(800, K)
 
     def noise(noisy, time, mixed):
-        own = mixed @ turn.T
+        own = mixed @ rotation.T
         return own.repeat(1, 4) * (1 + time[:, None]) + noisy.flatten(1)[:, :1]
 
-    model.noise.forward, model.encoder.forward = noise, lambda images: concepts @ turn
-    codes, found = diffusion.on_axes(model, torch.rand(800, 3, 8, 8), (concepts @ turn).numpy(), 0)
+    model.noise.forward, model.encoder.forward = noise, lambda images: concepts @ rotation
+    codes, found = diffusion.on_axes(model, torch.rand(800, 3, 8, 8), (concepts @ rotation).numpy(), 0)
     between = np.abs(np.corrcoef(codes, concepts.numpy(), rowvar=False)[:K, K:])
     assert sorted(between.argmax(1)) == [0, 1, 2] and between.max(1).min() > 0.98 and found > 0
 

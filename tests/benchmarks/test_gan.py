@@ -49,38 +49,38 @@ def test_the_contrast_is_least_where_each_direction_has_its_own_code():
     assert float(loss_alike) > float(loss) + 5 and float(entropy_alike) == pytest.approx(np.log(3), abs=1e-5)
 
 
-def known_generator(turn):
+def known_generator(rotation):
     """Pixels of one latent each, behind a rotation: latents (row, 10) to images of 16 x 16."""
-    return lambda z: torch.sigmoid((z @ turn).repeat_interleave(77, 1)[:, :768]).view(-1, 3, 16, 16)
+    return lambda z: torch.sigmoid((z @ rotation).repeat_interleave(77, 1)[:, :768]).view(-1, 3, 16, 16)
 
 
 def test_sparse_directions_of_a_known_generator():
-    turn = torch.as_tensor(ortho_group.rvs(10, random_state=0), dtype=torch.float32)
-    directions = gan.sparse_directions(known_generator(turn), 400, 0)
+    rotation = torch.as_tensor(ortho_group.rvs(10, random_state=0), dtype=torch.float32)
+    directions = gan.sparse_directions(known_generator(rotation), 400, 0)
     torch.testing.assert_close(directions.T @ directions, torch.eye(10), atol=1e-5, rtol=0)
-    cosines = (turn.T @ directions).abs()
+    cosines = (rotation.T @ directions).abs()
     assert sorted(cosines.argmax(0).tolist()) == list(range(10)) and cosines.max(0).values.min() > 0.95
 
 
 def test_slopes_along_directions_are_those_of_the_exact_jacobian():
     torch.manual_seed(0)
     generator, z = Generator(16, 10).double(), torch.randn(4, 10, dtype=torch.float64)
-    turn = torch.as_tensor(ortho_group.rvs(10, random_state=2))
+    rotation = torch.as_tensor(ortho_group.rvs(10, random_state=2))
     jacobian = torch.func.vmap(torch.func.jacrev(lambda own: generator(own[None])[0]))(z).detach()
-    exact = float((jacobian.flatten(1, 3) @ turn).abs().mean((0, 1)).sum())
-    drawn = torch.stack([gan.slopes_along(generator, z, turn).detach() for _ in range(80)])
+    exact = float((jacobian.flatten(1, 3) @ rotation).abs().mean((0, 1)).sum())
+    drawn = torch.stack([gan.slopes_along(generator, z, rotation).detach() for _ in range(80)])
     error = float(drawn.std() / len(drawn) ** 0.5)
     assert error < 0.05 * exact and float(drawn.mean()) == pytest.approx(exact, abs=4 * error)
 
 
 def test_given_directions_stay_and_the_penalty_turns_free_ones():
-    turn = torch.as_tensor(ortho_group.rvs(10, random_state=1), dtype=torch.float32)
-    generator = known_generator(turn)
-    _, kept, _ = gan.trained(generator, "axes", 0, directions=turn, steps=3, batch=8)
-    torch.testing.assert_close(kept, turn, atol=1e-5, rtol=0)
+    rotation = torch.as_tensor(ortho_group.rvs(10, random_state=1), dtype=torch.float32)
+    generator = known_generator(rotation)
+    _, kept, _ = gan.trained(generator, "axes", 0, directions=rotation, steps=3, batch=8)
+    torch.testing.assert_close(kept, rotation, atol=1e-5, rtol=0)
 
     def dense(directions):
-        return float((turn.T @ directions).abs().sum())
+        return float((rotation.T @ directions).abs().sum())
 
     _, start, _ = gan.trained(generator, "base", 0, steps=1, batch=8, rate=0.0)
     _, end, _ = gan.trained(generator, "dependency", 0, weight=1000.0, steps=60, batch=16, rate=0.03)
