@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import operator
 import os
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -305,3 +306,24 @@ METHODS = {
         needs_counts=True,
     ),
 }
+
+
+def available(asked: list[str] | None, usual: Iterable[str]) -> list[str]:
+    """Methods to run: those asked for, or the usual ones whose package is here; stderr says what is missing.
+
+    Names that are not in `METHODS` need no package beyond ours.
+
+    Raises
+    ------
+    SystemExit
+        If the package of a method that was asked for by name is not installed.
+    """
+    names = asked or list(usual)
+    absent = [name for name in names if name in METHODS and not METHODS[name].installed]
+    packages = list(dict.fromkeys(METHODS[name].package for name in absent))
+    how = "; ".join(f"{package} is not installed (pip install {package})" for package in packages)
+    if asked and absent:
+        raise SystemExit(f"--methods {' '.join(absent)}: {how}")
+    if absent:
+        print(f"left out: {', '.join(absent)}: {how}", file=sys.stderr)
+    return [name for name in names if name not in absent]

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from benchmarks._common import Row, report_seeds
 from benchmarks._count_scores import Profiles, average_profile
+from benchmarks._peers import available
 from benchmarks._real_tables import METHODS, MethodFit, by_method, fitted, halved, means, put_aside
 
 SEEDS, QUICK_SEEDS = 5, 1
@@ -47,7 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def tasks(options: argparse.Namespace) -> list[Row]:
     if options.path is None and not options.quick:
         raise SystemExit("abstracts: --path FOLDER_OR_CSV with PeerRead, a checkout or its abstracts")
-    methods = options.methods or (QUICK_METHODS if options.quick else (*METHODS, *OTHERS))
+    methods = available(options.methods, QUICK_METHODS if options.quick else (*METHODS, *OTHERS))
     return [
         {
             "method": method,

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from benchmarks._common import Row, report_seeds
 from benchmarks._count_scores import Profiles, average_profile, correlation, deviance, thinned
-from benchmarks._peers import cpu
+from benchmarks._peers import available, cpu
 from benchmarks._real_tables import (
     METHODS,
     EqualDepth,
@@ -73,7 +73,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def tasks(options: argparse.Namespace) -> list[Row]:
     if options.path is None and not options.quick:
         raise SystemExit("cells: --path FILE, 10x_pbmc68k_reduced.h5ad of scanpy or zeisel.rda of DESCEND")
-    methods = options.methods or (QUICK_METHODS if options.quick else (*METHODS, *SCALES))
+    methods = available(options.methods, QUICK_METHODS if options.quick else (*METHODS, *SCALES))
     seeds = [options.first_seed + seed for seed in report_seeds(options.seeds)]
     shared = {"path": options.path, "quick": options.quick}
     rows: list[Row] = []

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks._common import Row, report_seeds
-from benchmarks._peers import cpu
+from benchmarks._peers import available, cpu
 from benchmarks._real_tables import METHODS, MethodFit, by_method, fitted, halved, means, put_aside
 
 SEEDS, QUICK_SEEDS = 5, 2
@@ -48,7 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def tasks(options: argparse.Namespace) -> list[Row]:
     if options.path is None and not options.quick:
         raise SystemExit("films: --path FOLDER with MovieLens, for instance of ml-100k.zip of GroupLens")
-    methods = options.methods or (QUICK_METHODS if options.quick else (*METHODS, *RANKERS))
+    methods = available(options.methods, QUICK_METHODS if options.quick else (*METHODS, *RANKERS))
     return [
         {
             "method": method,

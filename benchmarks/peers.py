@@ -18,13 +18,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import sys
 from zlib import crc32
 
 import numpy as np
 
 from benchmarks._common import FDR, Row, report_seeds
-from benchmarks._peers import METHODS, Array, Found, Table, zscored
+from benchmarks._peers import METHODS, Array, Found, Table, available, zscored
 
 SEEDS, QUICK_SEEDS = 5, 1
 DATA = ("linear", "curved", "counts")
@@ -43,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def tasks(options: argparse.Namespace) -> list[Row]:
     which = options.data or (DATA[:1] if options.quick else DATA)
-    names = available(options.methods)
+    names = available(options.methods, METHODS)
     return [
         {"data": data, "method": name, "seed": options.first_seed + seed, "quick": options.quick}
         for seed in report_seeds(options.seeds)
@@ -51,24 +50,6 @@ def tasks(options: argparse.Namespace) -> list[Row]:
         for name in names
         if data == "counts" or not METHODS[name].needs_counts
     ]
-
-
-def available(asked: list[str] | None) -> list[str]:
-    """Methods to run: those asked for, or all whose package is here; what is missing is said on stderr.
-
-    Raises
-    ------
-    SystemExit
-        If one that was asked for by name is not installed.
-    """
-    absent = [name for name in asked or METHODS if not METHODS[name].installed]
-    packages = list(dict.fromkeys(METHODS[name].package for name in absent))
-    how = "; ".join(f"{package} is not installed (pip install {package})" for package in packages)
-    if asked and absent:
-        raise SystemExit(f"--methods {' '.join(absent)}: {how}")
-    if absent:
-        print(f"left out: {', '.join(absent)}: {how}", file=sys.stderr)
-    return [name for name in asked or METHODS if name not in absent]
 
 
 def simulated(data: str, seed: int, quick: bool = False) -> tuple[Table, Array, Array]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import _peers, peers
-from benchmarks._peers import METHODS, Found, Method, Table
+from benchmarks._peers import METHODS, Found, Method, Table, available
 
 
 def options(**given):
@@ -118,12 +118,12 @@ def test_jobs(monkeypatch):
 
 def test_a_missing_package_is_left_out_with_a_word_and_is_an_error_if_asked_for(monkeypatch, capsys):
     monkeypatch.setitem(METHODS, "muvi", replace(METHODS["muvi"], module="no_such_package"))
-    assert "muvi" not in peers.available(None)
+    assert "muvi" not in available(None, METHODS)
     said = capsys.readouterr().err
     assert "muvi is not installed (pip install muvi)" in said and len(said.splitlines()) == 1
     with pytest.raises(SystemExit, match=r"--methods muvi: muvi is not installed \(pip install muvi\)"):
-        peers.available(["fa", "muvi"])
-    assert peers.available(["fa"]) == ["fa"]
+        available(["fa", "muvi"], METHODS)
+    assert available(["fa"], METHODS) == ["fa"]
     assert replace(METHODS["fa"], package="no-such-package").version == "source tree"
 
 
