@@ -11,7 +11,7 @@ active from a share of 1 % on, the default of `ps.variance_explained`. Variants:
 - `off_model` (odd seeds): skewed, flat, heavy-tailed and two-humped factors, noise of Student's t with 5
   degrees of freedom, loadings uniform in size.
 - `mixed`: as `program`, but the views are of numbers, of yes/no answers and of counts (Poisson). Shares of
-  answers and counts are those of the linear predictor's variance plus 1, as everywhere in this package.
+  answers and counts are those of the linear predictor's variance plus pi^2/3 and 1 (`variance_beside`).
 - `unadjusted`: the first two in turn. Elsewhere views are drawn until every active factor has a share of at
   least .03 there and at least three edges, so that there is no doubt where a factor is active. Here they are
   left as they come, and shares may be on either side of 1 %; a factor has at least three edges in all.
@@ -88,6 +88,7 @@ NAMES = ("a", "b", "c")  # of the views
 MISSING = 0.3  # of the blocks
 EDGE_SHARE = (0.1, 0.6)  # of features, where a factor is active
 CLEAR, EDGES = 0.03, 3  # share and edges that an active factor has at least
+BESIDE = {"normal": 1.0, "bernoulli": np.pi**2 / 3, "poisson": 1.0}  # variance beside the predictor's
 RATE = {"normal": 1.0, "bernoulli": 1.0, "poisson": 2.0}  # of the slab, Laplace
 LOADING, NOISE_DF = (0.25, 1.0), 5  # off the model
 INTERCEPT = 1.0  # linear predictors of answers and counts are centred between minus and plus it
@@ -204,7 +205,8 @@ def table_of(variant: str, seed: int, size: Size) -> Known:
         x = cells(rng, kind, z @ weight.T, off_model)[seen[:, m]]
         columns = [f"x{j + 1}" for j in range(len(weight))]
         views[name] = pd.DataFrame(x, index=names[seen[:, m]], columns=columns)
-    return Known(views, kinds, np.concatenate([standardised(weight) for weight in weights]), size.offered)
+    loading = np.concatenate([standardised(*pair) for pair in zip(weights, kinds, strict=True)])
+    return Known(views, kinds, loading, size.offered)
 
 
 def subsets(rng: np.random.Generator, n_factors: int) -> Mask:
@@ -237,14 +239,14 @@ def view_weights(
             weight = edge * rng.uniform(*LOADING, shape) * rng.choice([-1.0, 1.0], shape)
         else:
             weight = edge * rng.laplace(scale=1 / RATE[kind], size=shape)
-        share = (standardised(weight) ** 2).mean(0)
+        share = (standardised(weight, kind) ** 2).mean(0)
         if not clear or ((share >= CLEAR) & (edge.sum(0) >= EDGES))[active].all():
             return weight
 
 
-def standardised(weight: Array) -> Array:
-    """Signed roots of shares of variance, beside a variance of 1: of the noise, or the convention's."""
-    return weight / np.sqrt(1 + (weight**2).sum(1, keepdims=True))
+def standardised(weight: Array, kind: str) -> Array:
+    """Signed roots of shares of variance."""
+    return weight / np.sqrt(BESIDE[kind] + (weight**2).sum(1, keepdims=True))
 
 
 def seen_blocks(rng: np.random.Generator, n_rows: int) -> Mask:
@@ -366,7 +368,7 @@ def of_peer(known: Known, weights: list[Array], z: Array, share: Array, total: A
     """With weights (feature, factor) of each view; the share is the score. What is no number counts as 0."""
     of_unit = [weight * z.std(0) for weight in weights]
     loading = np.concatenate([
-        weight if kind == "normal" else standardised(weight)  # numbers have variance 1 already
+        weight if kind == "normal" else standardised(weight, kind)  # numbers have variance 1 already
         for weight, kind in zip(of_unit, known.kinds, strict=True)
     ])  # fmt: skip
     loading, share, total = (np.nan_to_num(values) for values in (loading, share, total))

@@ -136,10 +136,10 @@ class Recipe:
         """Complain of what an edge is to mean, where it cannot be asked, before anything is trained."""
         if edge == "practical" and learn_scales:
             raise ValueError("--learn-scales: learns what an edge is, and --edge practical says it; take one")
-        if edge == "practical" and (self.decoder, self.likelihood) != ("linear", "normal"):
+        if edge == "practical" and self.decoder != "linear":
             raise ValueError(
-                f"--edge: practical is of standardised loadings, and this is --decoder {self.decoder} with "
-                f"--likelihood {self.likelihood}; wanted --decoder linear and --likelihood normal"
+                f"--edge: practical is of standardised loadings, and this is --decoder {self.decoder}; "
+                "wanted --decoder linear"
             )
 
     def features(self, frame: pd.DataFrame) -> pd.DataFrame:

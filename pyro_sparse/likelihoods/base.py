@@ -118,6 +118,8 @@ class Likelihood(Recorded, nn.Module):
         What missing cells of x hold, in the model's units: any value at which the log density and its
         gradients are finite. They are left out, but infinity times 0 is not 0. Default 0; a density of
         positive numbers wants 1, say.
+    latent_variance : float
+        Of cells without noise in the units of f: the variance of what stands for it (`variance_beside`).
     reads_columns : bool
         Whether names and types of columns matter to it (`for_columns`).
     labels : tuple of (tuple of str or None)
@@ -143,6 +145,7 @@ class Likelihood(Recorded, nn.Module):
     capturable: bool = False
     separable: bool = False
     filler: float = 0.0
+    latent_variance: float = 1.0
     reads_columns: bool = False
     labels: tuple[tuple[str, ...] | None, ...] = ()
 
@@ -363,7 +366,7 @@ class Likelihood(Recorded, nn.Module):
         return None
 
     def variance_beside(self, dispersion: Tensor | None = None) -> Tensor | float:
-        """Variance of cells beside that of f, (R, G): what shares of variance are shares of.
+        r"""Variance of cells beside that of f, (R, G): what shares of variance are shares of.
 
         Parameters
         ----------
@@ -373,10 +376,12 @@ class Likelihood(Recorded, nn.Module):
         Returns
         -------
         Tensor (R, G) or float
-            Of noise in the units of f its variance; else 1, as is usual for logits and logarithms of rates.
+            Of noise in the units of f its variance, else `latent_variance`: of answers through a logit
+            :math:`\pi^2/3`, that of the logistic noise of the latent response (McKelvey and Zavoina 1975,
+            Journal of Mathematical Sociology 4(1)); by default 1, a convention: rates have none.
         """
         sd = self.noise_sd()
-        return 1.0 if sd is None else sd[:, 0] ** 2
+        return self.latent_variance if sd is None else sd[:, 0] ** 2
 
     def forward(self, f: Tensor, per_row: PerRow = NOTHING) -> dist.Distribution:
         """Distribution of x given f (R, B, G): batch (R, B, G), event ()."""

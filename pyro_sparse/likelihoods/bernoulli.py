@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -23,6 +24,7 @@ class Bernoulli(Likelihood):
     name = "bernoulli"
     capturable = True
     separable = True
+    latent_variance = math.pi**2 / 3  # of a standard logistic variable
 
     def _refuse(self, x: np.ndarray, feature_names: Sequence[str] | None) -> None:
         refuse_where(

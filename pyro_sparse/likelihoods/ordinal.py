@@ -81,6 +81,7 @@ class Ordinal(Likelihood):
     declares = (CELLS, CELL_TERMS)
     name = "ordinal"
     separable = True
+    latent_variance = math.pi**2 / 3  # of a standard logistic variable
     reads_columns = True
 
     def __init__(

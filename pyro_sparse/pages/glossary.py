@@ -99,7 +99,11 @@ def _probability(given: str) -> str:
 
 def _of_table(kind: str, facts: dict[str, Any]) -> list[Entry]:
     word, salient = facts["word"], facts["salient"]
-    of_predictor = " The variance is that of the linear predictor plus 1." if facts["of_predictor"] else ""
+    of_predictor = (
+        " The variance is that of the linear predictor plus π²/3 (yes/no, levels) or 1 (counts)."
+        if facts["of_predictor"]
+        else ""
+    )
     entries = [
         Entry("feature", "Feature", "A column of the table."),
         Entry(

@@ -512,7 +512,7 @@ def _loading_of(edge: pd.Series, columns: dict[str, str]) -> dict[str, float | b
 
 
 def _noise_of_unit_variance(fit: Fit) -> bool:
-    """Whether shares of variance are those of the linear predictor plus 1 (`inference.table.effects`)."""
+    """Whether shares of variance are beside a constant, not beside noise (`Likelihood.variance_beside`)."""
     likelihood = getattr(fit.model, "likelihood", None)
     return likelihood is not None and likelihood.noise_sd() is None
 

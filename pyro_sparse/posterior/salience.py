@@ -8,8 +8,9 @@ table of loadings asks another question:
 
 for a straight line, in each draw with its own standard deviations of factor and feature. Its square is the
 share of the variance of feature j that goes with factor k when the other factors rest, which is
-what :math:`\lambda_{jk}^2` is for a curve. Where the likelihood has no noise of its own (0/1, counts), the
-variance is that of the linear predictor plus 1.
+what :math:`\lambda_{jk}^2` is for a curve. Where the likelihood has no noise of its own, the
+variance is that of the linear predictor plus :math:`\pi^2/3` for yes/no answers and levels (logistic noise,
+as in categorical factor analysis) and plus 1, a convention, for counts.
 
 Factor analysis calls such loadings salient (at .3 by custom, 9 % of the variance). The draws hold the answer:
 `salience` counts it, `summary` has it beside the probability of the edge, and so have report, command line

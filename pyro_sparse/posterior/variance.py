@@ -60,8 +60,8 @@ def variance_explained(
         One row per view and factor, and one for "all factors" of each view: `view`, `factor`, `variance`
         (posterior mean, in [0, 1]), the ends of its interval (`eti90_lb`, `eti90_ub`, named by kind and prob)
         and `p_active`, the posterior probability that it is at least `active`. Under likelihoods without a
-        noise of their own it is the variance of the linear predictor plus 1. Shares of correlated factors do
-        not add up to that of all.
+        noise of their own it is the variance of the linear predictor plus π²/3 (logits) or 1 (counts). Shares
+        of correlated factors do not add up to that of all.
 
     Raises
     ------

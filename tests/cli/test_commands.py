@@ -394,14 +394,16 @@ def test_what_an_edge_is_can_be_asked_and_is_refused_before_the_fit_where_it_can
     x = np.repeat(rng.normal(size=(120, 2)), 3, axis=1) + 0.5 * rng.normal(size=(120, 6))
     pd.DataFrame(x, columns=list("abcdef")).to_csv(tmp_path / "x.csv", index=False)
     options = [tmp_path / "x.csv", *SHORT, "--edge", "practical"]
-    for decoder, likelihood in (("mlp", "normal"), ("linear", "bernoulli")):
-        bad = run("fit", *options, "--decoder", decoder, "-l", likelihood, "--out", tmp_path / "bad")
-        assert bad.code == cli.BAD_INPUT and "--edge: practical is of standardised loadings" in bad.err
-        assert not (tmp_path / "bad" / "model.pt").exists()
-    out = tmp_path / "out"
-    done = run("fit", *options, "--decoder", "linear", "--edge-seconds", 1, "--out", out, "--json")
-    assert done.code in (0, cli.NOTHING_FOUND), done.err
-    assert arviz_files.from_netcdf(out / "idata.nc").attrs["edge_means"] == "practical"
+    bad = run("fit", *options, "--decoder", "mlp", "--out", tmp_path / "bad")
+    assert bad.code == cli.BAD_INPUT and "--edge: practical is of standardised loadings" in bad.err
+    assert not (tmp_path / "bad" / "model.pt").exists()
+    pd.DataFrame(1 * (x > 0), columns=list("abcdef")).to_csv(tmp_path / "x01.csv", index=False)
+    for table, likelihood in (("x.csv", "normal"), ("x01.csv", "bernoulli")):
+        out = tmp_path / likelihood
+        asked = [tmp_path / table, *options[1:], "-l", likelihood, "--decoder", "linear", "--edge-seconds", 1]
+        done = run("fit", *asked, "--out", out, "--json")
+        assert done.code in (0, cli.NOTHING_FOUND), done.err
+        assert arviz_files.from_netcdf(out / "idata.nc").attrs["edge_means"] == "practical"
 
 
 @pytest.mark.slow

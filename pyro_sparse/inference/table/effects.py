@@ -26,8 +26,9 @@ def total_effects(model: FactorModel, train: Batch, max_rows: int = ROWS) -> tup
     .. math:: \tfrac12 E[(f_j(z) - f_j(z_{-k}, z_k'))^2] \,/\, \mathrm{Var}(x_j)
 
     with ``z`` from the guide and ``z_k'`` another row's value; the variance is that of the predictor plus
-    the noise (1 for likelihoods without one, `Likelihood.variance_beside`). How far apart the rows happen to
-    be that are paired is taken out (`evened`), so that of straight lines nothing is left to chance but z.
+    the noise (`Likelihood.variance_beside`: a constant for likelihoods without one). How far apart the rows
+    happen to be that are paired is taken out (`evened`), so that of straight lines nothing is left to chance
+    but z.
 
     Parameters
     ----------

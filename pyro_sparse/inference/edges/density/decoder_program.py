@@ -100,6 +100,8 @@ class DecoderProgram:
         Of C, where it is learned.
     unit : float
         Model units in one of the chains', of f and of normal cells.
+    weight_unit : Tensor (feature or 1, 1)
+        In which spike and slab are of a straight line's weights.
     candidates : int
         New values tried for each weight in a sweep.
     row_steps, whole_steps : int
@@ -124,9 +126,14 @@ class DecoderProgram:
     learn_cov: bool = False
     correlation_prior: LKJ = LKJ(1.0)
     unit: float = 1.0
+    weight_unit: Tensor = torch.ones(1, 1)
     candidates: int = 6  # with three, chains took four fifths of the time for twice the error (NOTEBOOK.md)
     row_steps: int = 4
     whole_steps: int = 3
+
+    def weight_units(self, features: Tensor | np.ndarray) -> Tensor:
+        """`weight_unit` of some features, (some features,)."""
+        return self.weight_unit.expand(len(self.permitted), 1)[features, 0]
 
     def edge_log_odds(self, state: DecoderState) -> Tensor:
         """Prior log odds of edges, (chain, feature or 1, factor)."""
@@ -155,10 +162,20 @@ class DecoderProgram:
 
     def log_joint(self, state: DecoderState, f: Tensor) -> Tensor:
         """log p of data, factors, weights, rates, noise and layers of each chain, up to a constant."""
-        total = self.cells_of(state).log_prob(f, state.noise).double().sum((-1, -2))
-        total += self._log_factors(state)
+        total = self.cells_of(state).log_prob(f, state.noise).double().sum((-1, -2)) + self._log_factors(
+            state
+        )
+        if self.cells.overdispersed:
+            total += self.cells_of(state).log_base(state.noise).sum(-1)
+        return total + self.log_parameters(state, f)
+
+    def log_parameters(self, state: DecoderState, f: Tensor) -> Tensor:
+        """log p of all but data and factors, (chain,), up to a constant."""
+        total = self._log_correlations(state)
         total -= 0.5 * (self.curve.head_precision(f) * state.head**2).sum((-1, -2))
-        weight_log_prior = self.density.log_prob(state.weight, self.edge_log_odds(state), self.must)
+        weight_log_prior = self.density.log_prob(
+            state.weight / self.weight_unit, self.edge_log_odds(state), self.must
+        )
         total += (weight_log_prior * self.permitted).double().sum((-1, -2))
         rates = state.log_odds.double().cpu().numpy()
         total += torch.as_tensor(log_density(rates, self.eta_prior, self.shared_eta)).to(total)
@@ -167,7 +184,7 @@ class DecoderProgram:
             noise = state.noise[:, :1] if self.shared_noise else state.noise
             total -= ((a + 1) * noise.log() + b / noise).double().sum(-1)
         if self.cells.overdispersed:
-            total += (self.cells_of(state).log_base(state.noise) + self.log_noise_prior(state.noise)).sum(-1)
+            total += self.log_noise_prior(state.noise).sum(-1)
             if self.totals is not None:  # how much room the number of a row has, which moves with the noise
                 bend = self.cells_of(state).expanded(f, state.noise)[2].double().sum(1)
                 total -= 0.5 * (bend.clamp(min=1e-30).log() * (self.totals > 0)).sum(-1)
@@ -232,15 +249,18 @@ class DecoderProgram:
         return state._replace(per_row=per_row)
 
     def _log_factors(self, state: DecoderState) -> Tensor:
-        """log p of factors and of their correlations, (chain,)."""
+        """log p of factors, (chain,)."""
         precision, n = state.precision, state.z.shape[1]
         squares = ((state.z @ precision.to(state.z)) * state.z).sum((-1, -2), dtype=torch.float64)
-        total = -0.5 * squares
-        if self.learn_cov:
-            log_det = -torch.linalg.slogdet(precision)[1]
-            of_cov = self.correlation_prior.log_density(log_det.cpu().numpy(), precision.shape[-1])
-            total += torch.as_tensor(of_cov).to(total) - 0.5 * n * log_det
-        return total
+        return 0.5 * (n * torch.linalg.slogdet(precision)[1] - squares)
+
+    def _log_correlations(self, state: DecoderState) -> Tensor:
+        """log p of the factors' correlations, (chain,)."""
+        log_det = -torch.linalg.slogdet(state.precision)[1]
+        if not self.learn_cov:
+            return torch.zeros_like(log_det).expand(len(state.z)).clone()
+        of_cov = self.correlation_prior.log_density(log_det.cpu().numpy(), state.precision.shape[-1])
+        return torch.as_tensor(of_cov).to(log_det)
 
     def log_noise_prior(self, noise: Tensor) -> Tensor:
         """log prior density of what a dispersion stands for, (chain, feature)."""

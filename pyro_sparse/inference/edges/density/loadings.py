@@ -145,7 +145,7 @@ class Curve:
     @classmethod
     def along(
         cls, cells: Cells, f: Tensor, terms: tuple[Tensor, ...], noise: Tensor, z: Tensor, loading: Array,
-        unit: float,
+        unit: Tensor | float,
     ) -> Curve:  # fmt: skip
         """Of the loadings of a factor.
 
@@ -161,10 +161,10 @@ class Curve:
             The factor.
         loading : ndarray (chain, feature)
             Now, in units of the slab.
-        unit : float
+        unit : Tensor (feature, 1) or float
             The slab's scale.
         """
-        along = unit * z.unsqueeze(1)  # chain, 1, row
+        along = unit * z.unsqueeze(1)  # chain, feature or 1, row
         # What all that is predicted loads on z: moves of a loading and of angles go from it to it, so that a
         # density of it may keep the mode near.
         projection = (f * along).sum(-1).double() / along.square().sum(-1).double().clamp(min=1e-30)

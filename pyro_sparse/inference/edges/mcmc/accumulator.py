@@ -42,9 +42,12 @@ class ChainSummary(NamedTuple):
         Signed standardised loadings: sign of the mean slope times the root of the share of the feature's
         variance that goes with the factor.
     eta : ndarray (chain, draw, factor)
-    log_joint : ndarray (chain, sweep)
-        Of the sweeps kept, in nats and up to a constant, with the factors summed out: exactly for a linear
-        decoder with normal noise, else by adding the log of the volume they move in.
+    sweeps : int
+        That are kept.
+    log_joint : ndarray (chain, some sweeps)
+        Of sweeps kept, in nats and up to a constant, with the factors summed out: exactly for a linear
+        decoder with normal noise, by importance sampling (every 20 sweeps) under any other likelihood; of
+        curves by adding the log of the volume they move in.
     if_permitted : ndarray (chain, feature, factor)
         P(edge) of what is not permitted, if it alone were; 0 elsewhere.
     weights : tuple of ndarray
@@ -68,6 +71,7 @@ class ChainSummary(NamedTuple):
     edge: NDArray[np.int8]
     weight: Array
     eta: Array
+    sweeps: int
     log_joint: Array
     if_permitted: Array
     weights: tuple[Array, Array]
@@ -197,7 +201,8 @@ class Tally:
         run, done = self.run, self.done
         wanted = self.draws.wants(done) or (self.of_rows.scores and self.scores.wants(done))
         sweep = run.seen(rng, loading=not self.pinned or wanted)
-        self.joint.append(sweep.log_joint)
+        if done % run.joint_every == 0:
+            self.joint.append(run.log_joint(rng))
         self.scales.append((run.density.slab, run.density.spike))
         turn, sign = self.frame.turns(sweep.loading)
         prob = np.take_along_axis(sweep.prob, turn[:, None], -1)
@@ -240,6 +245,7 @@ class Tally:
             edges.astype(np.int8),
             weights.astype(float),
             etas,
+            self.done,
             np.stack(self.joint, 1) + self.run.volume()[:, None],
             self.forbidden / max(self.asked, 1),
             (looked_at, odds),

@@ -106,7 +106,8 @@ class DecoderChains(DecoderProgram):
         line = self.curve.activation is None
         state, f, prob = (self._move_line if line else self._move_curve)(state, tuning, rng, warm)
         noise = self._noise(f, state.noise, self.cells_of(state), rng)
-        p = self.density.edge(state.weight, self.edge_log_odds(state), self.must) * self.permitted
+        weight = state.weight / self.weight_unit
+        p = self.density.edge(weight, self.edge_log_odds(state), self.must) * self.permitted
         edge = torch.as_tensor(rng.random(tuple(p.shape)), device=p.device) < p
         log_odds = torch.where(rates_fixed.view(-1, 1, 1), state.log_odds, self._rates(edge, state, rng))
         state = state._replace(edge=edge, noise=noise, log_odds=log_odds)
@@ -162,7 +163,7 @@ class DecoderChains(DecoderProgram):
         for k in range(state.weight.shape[-1]):
             for features in self.pieces(torch.nonzero(~self.permitted[:, k])[:, 0], len(nodes), state):
                 tried = state.weight[:, features].expand(len(nodes), -1, -1, -1).clone()
-                tried[..., k] = nodes.view(-1, 1, 1)
+                tried[..., k] = nodes.view(-1, 1, 1) * self.weight_units(features)
                 slab, spike = self.evidence(state, cells, tried, features, near).split(_NODES)
                 prior = self.edge_log_odds(state).expand_as(state.weight)[:, features, k]
                 odds = prior + slab.logsumexp(0) - spike.logsumexp(0)
@@ -207,7 +208,11 @@ class DecoderChains(DecoderProgram):
         held = len(self._centres) and rng.random() > _HELD
         if held or not (swivels or turning):
             return state
-        tensors = state.weight, self.edge_log_odds(state), torch.linalg.inv(state.precision)
+        tensors = (
+            state.weight / self.weight_unit,
+            self.edge_log_odds(state),
+            torch.linalg.inv(state.precision),
+        )
         weight, log_odds, cov = (tensor.double().cpu().numpy() for tensor in tensors)
         by = np.eye(cov.shape[-1])
         if self._all_axes:
@@ -231,7 +236,7 @@ class DecoderChains(DecoderProgram):
         if swivels:
             state = state._replace(precision=torch.as_tensor(np.linalg.inv(cov)).to(state.precision))
         z = state.z @ torch.as_tensor(by).to(state.z).mT
-        return state._replace(weight=torch.as_tensor(weight).to(state.weight), z=z)
+        return state._replace(weight=torch.as_tensor(weight).to(state.weight) * self.weight_unit, z=z)
 
     def _correlated(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
         """Correlations of factors, where they are learned, as many pairs as there are factors."""
@@ -251,11 +256,13 @@ class DecoderChains(DecoderProgram):
     def _expanded(self, state: DecoderState, rng: np.random.Generator) -> DecoderState:
         """A line's factors mapped and translated, weights and intercepts likewise; what it predicts stays."""
         maps, precision = self._expansion, state.precision.cpu().numpy()
-        tensors = state.weight, self.edge_log_odds(state), state.z.double().mT @ state.z.double()
+        moment = state.z.double().mT @ state.z.double()
+        tensors = state.weight / self.weight_unit, self.edge_log_odds(state), moment
         weight, log_odds, whole = (tensor.double().cpu().numpy() for tensor in tensors)
         weight, by = maps.moved(weight, log_odds, whole, state.z.shape[1], precision, rng)
         z = state.z @ torch.as_tensor(by).to(state.z).mT
-        state = state._replace(weight=torch.as_tensor(weight).to(state.weight), z=z)
+        state = state._replace(weight=torch.as_tensor(weight).to(state.weight) * self.weight_unit, z=z)
+        weight = state.weight.double().cpu().numpy()
         intercept = state.head[..., :1].double()
         known, n_rows = z.double().sum(1, keepdim=True).cpu().numpy(), np.array([[float(z.shape[1])]])
         b = translation(
@@ -317,8 +324,8 @@ class DecoderChains(DecoderProgram):
         turn = torch.as_tensor(order, device=state.z.device).unsqueeze(1)
         weight, edge = (tensor.gather(-1, turn.expand_as(tensor)) for tensor in (state.weight, state.edge))
         changed = torch.as_tensor(order[:, factors] != factors, device=weight.device)
-        drawn = torch.as_tensor(nodes[pick]).to(weight)
         at = torch.as_tensor(rows, device=weight.device)
+        drawn = torch.as_tensor(nodes[pick]).to(weight) * self.weight_units(at)
         kept = state.weight[:, at, factors]
         weight[:, at], edge[:, at] = 0.0, False
         weight[:, at, factors] = torch.where(changed, drawn, kept)
@@ -350,6 +357,7 @@ class DecoderChains(DecoderProgram):
             return np.zeros((len(nodes), len(state.z), 0, k))
         weights = torch.as_tensor(nodes).to(state.z)
         tried = (weights.view(-1, 1, 1) * torch.eye(k).to(weights)).view(-1, 1, 1, k)
+        tried = tried * self.weight_units(features).unsqueeze(-1)
         tried = tried.expand(-1, len(state.z), len(features), k)
         cells = self.cells_of(state)
         near = None if cells.normal else self.value(state)

@@ -225,7 +225,7 @@ def _agreement(fit: Fit, chains: ChainSummary, kept: ChainPool, gap: Array, some
         if rhat.largest > _RHAT:
             message, remedy = uneven(rhat, features)
             findings.append(Finding("chains", message, remedy, source="chains", size=rhat.largest))
-    done = chains.log_joint.shape[1]
+    done = chains.sweeps
     if done < _LEAST_SWEEPS:
         message = f"Only {done} sweeps count, too few to say that no edge is disputed between the chains"
         remedy = f"want {_LEAST_SWEEPS} at least, by more time or more sweeps"
@@ -314,14 +314,10 @@ def _other_axes(fit: Fit, loading: Array) -> list[Finding]:
     fitted = np.sign(fit.weights[fit.best]) * np.sqrt(fit.effects[fit.best])
     alike = np.abs(np.diagonal(similarity(fitted, loading)))
     far = np.flatnonzero((alike < SAME_FACTOR) & fitted.any(0) & loading.any(0))
-    return [
-        Finding(
-            "axes",
-            f"The chains see {fit.factor_names[k]} in other axes than the fit (congruence {alike[k]:.2f})",
-            "go by their loadings, or pin it with an anchor",
-            source="chains",
-            factors=(fit.factor_names[k],),
-            size=float(alike[k]),
-        )
-        for k in far
-    ]
+    if not len(far):
+        return []
+    names, least, most = tuple(fit.factor_names[k] for k in far), alike[far].min(), alike[far].max()
+    congruence = f"{least:.2f}" if len(far) == 1 else f"{least:.2f} to {most:.2f}"
+    message = f"The chains see {', '.join(names)} in other axes than the fit (congruence {congruence})"
+    remedy = f"go by their loadings, or pin {'it' if len(far) == 1 else 'each'} with an anchor"
+    return [Finding("axes", message, remedy, source="chains", factors=names, size=float(least))]

@@ -220,7 +220,7 @@ def chains_of(
         Factors of a linear decoder that the chains run over: those with a weight, of which each restart has
         so many. Default all.
     density : WeightDensity, optional
-        Of the weights; default the prior's.
+        Of standardised loadings, of a linear decoder; default the prior's, of weights.
     **settings
         Of `DecoderChains`.
 
@@ -232,6 +232,7 @@ def chains_of(
     """
     if not isinstance(prior, DecoderPrior):
         raise TypeError(f"decoder_prior: want a DecoderPrior, got {prior!r}")
+    standardised = density is not None
     density = weight_density(getattr(fit.model, "prior", None)) if density is None else density
     refuse_other_programs(fit.model)
     model = pick(fit.model, restarts)
@@ -252,7 +253,18 @@ def chains_of(
         z = q.mean + q.stddev * torch.randn_like(q.mean)
     made = batch.per_row.keys() - table.row_units.keys()
     kernel, curved = _curved(model, batch, z, log_odds, density, prior, rates, origin, made, kept, settings)
-    return kernel, _line_in_other_axes(curved, rotated or [], seed)
+    if standardised:
+        kernel = replace(kernel, weight_unit=_predictor_units(kernel, curved))
+    return kernel, _line_in_other_axes(curved, rotated or [], model.learn_factor_cov, seed)
+
+
+def _predictor_units(kernel: DecoderChains, state: DecoderState) -> Tensor:
+    """Standard deviation of each feature behind its cells, where the chains begin, (feature, 1).
+
+    That is of predictor and noise, `Likelihood.variance_beside`: what standardised loadings are in units of.
+    """
+    variance = kernel.value(state).var(-1) + kernel.cells.likelihood.variance_beside(state.noise)
+    return variance.mean(0).sqrt().unsqueeze(-1).detach()
 
 
 def _rotated(state: LinearState, rotated: list[bool], correlated: bool, seed: int) -> LinearState:
@@ -263,9 +275,17 @@ def _rotated(state: LinearState, rotated: list[bool], correlated: bool, seed: in
     return state._replace(weight=weight, cov=cov, edge=weight != 0)
 
 
-def _line_in_other_axes(state: DecoderState, rotated: list[bool], seed: int) -> DecoderState:
-    """The same predictors, and for these chains of straight lines in other axes, correlations as they are."""
-    weight, z = state.weight.clone(), state.z.clone()
+def _line_in_other_axes(
+    state: DecoderState, rotated: list[bool], correlated: bool, seed: int
+) -> DecoderState:
+    """The same predictors, and for these chains of straight lines in other axes.
+
+    Where correlations are learned these chains begin with none. Predictors that all rise together (with the
+    depth of a cell, with how many films a person has seen) can have factors next to collinear, and a fit may
+    end there: of 700 cells with 200 genes ten factors had correlations up to .96, 1,000 nats below axes whose
+    largest is .6, and chains that kept the correlations were still there after 400 sweeps.
+    """
+    weight, z, precision = state.weight.clone(), state.z.clone(), state.precision.clone()
     covs = torch.linalg.inv(state.precision).cpu().numpy()
     for number, c in enumerate(np.flatnonzero(rotated)):
         now = weight[c].double().cpu().numpy()
@@ -274,12 +294,15 @@ def _line_in_other_axes(state: DecoderState, rotated: list[bool], seed: int) -> 
             continue
         cov = covs[c][np.ix_(used, used)]
         # Varimax, the second time from random axes; from those alone steps of single pairs take long.
-        straight, _ = in_other_axes(now[:, used], cov, 2 * number, False, seed)
-        new = straight @ np.linalg.inv(np.linalg.cholesky(cov))
+        new, _ = in_other_axes(now[:, used], cov, 2 * number, False, seed)
+        if correlated:
+            precision[c] = torch.eye(len(covs[c])).to(precision)
+        else:
+            new = new @ np.linalg.inv(np.linalg.cholesky(cov))
         turn = np.linalg.lstsq(new, now[:, used], rcond=None)[0]  # new turn = now
         weight[c, :, used] = torch.as_tensor(new).to(weight)
         z[c, :, used] = z[c, :, used] @ torch.as_tensor(turn).to(z).mT
-    return state._replace(weight=weight, z=z, edge=weight != 0)
+    return state._replace(weight=weight, z=z, precision=precision, edge=weight != 0)
 
 
 class _Origin(NamedTuple):
@@ -413,6 +436,7 @@ def _curved(
         design=design,
         effect_sd=prior.intercept if normal else EFFECT_SD,
         unit=unit,
+        weight_unit=torch.ones(1, 1).to(z),
         **rates,
         **settings,
     )

@@ -28,6 +28,7 @@ __all__ = ["CurvedRun", "LinearRun", "Seen", "curve_loadings", "follow"]
 
 Array = NDArray[np.float64]
 _LOOKED_AT = 700  # rows, at most, of which shares of variance are taken: to some per cent of each
+_JOINT_EVERY = 20  # sweeps, of straight lines: to sum factors out of all rows costs as much as two
 _WIDE, _NARROWED = 0.1, 0.9  # slabs that a spike is wide at first, and what it is multiplied by each time
 
 
@@ -42,14 +43,12 @@ class Seen(NamedTuple):
     loading : ndarray (chain, feature, factor) or None
         None where nobody asked for it.
     eta : ndarray (chain, factor)
-    log_joint : ndarray (chain,)
     """
 
     prob: Array
     edge: NDArray[np.bool_]
     loading: Array | None
     eta: Array
-    log_joint: Array
 
 
 def follow(
@@ -109,6 +108,7 @@ class LinearRun:
     """Chains of `LinearChains`."""
 
     signed = True  # whether the signs of loadings say which factor is which
+    joint_every = 1  # sweeps between two values of `log_joint`
 
     def __init__(self, kernel: LinearChains, state: LinearState, dense: NDArray[np.bool_]):
         self.kernel, self.state, self.dense = kernel, state, dense
@@ -148,8 +148,11 @@ class LinearRun:
             edge=state.edge,
             loading=self.loadings(rng),
             eta=1 / (1 + np.exp(-state.log_odds[:, 0])),
-            log_joint=self.kernel.log_evidence(state),
         )
+
+    def log_joint(self, rng: np.random.Generator) -> Array:
+        """Log density of data and parameters, factors summed out, (chain,)."""
+        return self.kernel.log_evidence(self.state)
 
     def loadings(self, rng: np.random.Generator) -> Array:
         """Of the state as it is."""
@@ -204,6 +207,8 @@ class CurvedRun:
         self.prob = torch.zeros_like(state.weight)
         self.count, self.first, self.second = 0, torch.zeros_like(state.z), torch.zeros_like(state.z)
         self.begin = state
+        self.is_line = kernel.curve.activation is None
+        self.joint_every = _JOINT_EVERY if self.is_line else 1
 
     def sweep(self, rng: np.random.Generator, hold: bool, warm: bool) -> None:
         """Next state; `hold`: dense chains keep their rates and layers climb; `warm` tunes the steps."""
@@ -222,7 +227,7 @@ class CurvedRun:
         Under a narrow spike nearly every pair of axes is a mode, and chains stay in those they begin in.
         """
         kernel, density = self.kernel, self.kernel.density
-        if kernel.curve.activation is not None or not isinstance(density, MixtureDensity):
+        if not self.is_line or not isinstance(density, MixtureDensity):
             return kernel
         self.spike *= _NARROWED
         return replace(kernel, density=replace(density, spike=max(density.spike, self.spike)))
@@ -261,8 +266,16 @@ class CurvedRun:
             edge=state.edge.cpu().numpy(),
             loading=self._loading(f, rng) if loading else None,
             eta=_array(torch.sigmoid(state.log_odds[:, 0])),
-            log_joint=_array(kernel.log_joint(state, f)),
         )
+
+    @torch.no_grad()
+    def log_joint(self, rng: np.random.Generator) -> Array:
+        """Log density of data and parameters, (chain,): of straight lines with factors summed out."""
+        kernel, state = self.kernel, self.state
+        f = kernel.value(state)
+        if not self.is_line:
+            return _array(kernel.log_joint(state, f))
+        return line_levels(kernel, state, None, rng).sum(1) + _array(kernel.log_parameters(state, f))
 
     @torch.no_grad()
     def loadings(self, rng: np.random.Generator) -> Array:
@@ -272,7 +285,7 @@ class CurvedRun:
     def _loading(self, f: torch.Tensor, rng: np.random.Generator) -> Array:
         kernel, state = self.kernel, self.state
         noise = kernel.cells.likelihood.variance_beside(state.noise)
-        if kernel.curve.activation is None:
+        if self.is_line:
             return _array(_line_loadings(state.z, state.weight, noise))
         some = slice(None, None, -(-f.shape[-1] // _LOOKED_AT))
         z, f = state.z[:, some], f[..., some]
@@ -306,7 +319,9 @@ class CurvedRun:
         return _array(self.state.z)
 
     def volume(self) -> Array:
-        """Sum over rows and factors of the log standard deviation of z within each chain."""
+        """Sum over rows and factors of the log standard deviation of z within each chain; 0 of lines."""
+        if self.is_line:
+            return np.zeros(len(self.dense))
         mean = self.first / self.count
         var = (self.second / self.count - mean**2).clamp(min=1e-8)
         return _array(0.5 * var.log().double().sum((-1, -2)))

@@ -102,7 +102,7 @@ def _rows(kernel: LinearChains, state: LinearState) -> _Rows:
 
 
 def line_levels(
-    program: DecoderProgram, state: DecoderState, constants: Tensor, rng: np.random.Generator
+    program: DecoderProgram, state: DecoderState, constants: Tensor | None, rng: np.random.Generator
 ) -> Array:
     """Of straight lines under any likelihood, (chain, row), in nats.
 
@@ -111,8 +111,8 @@ def line_levels(
     program : DecoderProgram
         Of a linear decoder.
     state : DecoderState
-    constants : Tensor (chain or 1, feature, row)
-        From `cell_constants`.
+    constants : Tensor (chain or 1, feature, row), optional
+        From `cell_constants`; without them levels are known up to a constant.
     rng : numpy.random.Generator
     """
     cells, precision = program.cells_of(state), state.precision
@@ -126,7 +126,8 @@ def line_levels(
         return slope.double().mT @ weight - z @ precision, hessian
 
     mode, root = row_modes(state.z.double(), expanded)
-    base = constants.double() + _log_base(program, state)
+    base = _log_base(program, state)
+    base = base if constants is None else base + constants.double()
     base = base if cells.mask is None else base * cells.mask
     levels = []
     for draw in t_draws(tuple(mode.shape), _DRAWS, rng):

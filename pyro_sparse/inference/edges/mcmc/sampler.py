@@ -75,8 +75,10 @@ _WIDE = 3000  # weights from which a sweep takes a fiftieth of a second, and the
 _SWEEPS = {"exact": (1500, 400, 50), "wide": (500, 150, 40), "small": (400, 120, 40), "large": (200, 60, 25)}
 _LONGER = 2  # times as many sweeps again, where a sweep costs little and chains of one graph disagree
 # Nats below the best chain at which one is left out that holds another graph, where evidence is known too
-# roughly to weigh graphs by; of each factor value.
-_REACH, _REACH_EACH = 15.0, 0.05
+# roughly to weigh graphs by: of curves, of each factor value; of lines whose rows are summed out by sampling,
+# in roots of the number of loadings, since the log density of draws varies by that over the root of two, and
+# chains of many factors have few effective ones (two of 300 x 15 that nearly agree: 40 nats).
+_REACH, _REACH_EACH, _REACH_ROOT = 15.0, 0.05, 3.0
 # What an edge of a questionnaire is: 25 of 25 items of simulated ones and of bfi on their factor, none beside
 # it, where cross-loadings have a standard deviation of .05 to .1 (N 300 and 2,800).
 PRACTICAL = MixtureDensity(False, 0.5, 0.07)
@@ -156,10 +158,11 @@ def mcmc_edges(
         one's own (`SpikeSlabPrior.components`).
     edge : {"prior", "practical"}
         What an edge is. "prior": a weight from the prior's slab; under a spike-and-slab lasso nearly any
-        weight that is not zero. "practical", for a linear decoder with normal noise: a standardised loading
-        that cross-loadings of standard deviation .07 do not explain, N(0, .5²) against N(0, .07²); items of
-        a questionnaire load a little on everything, and where zeros are exact a prior takes each such loading
-        for an edge and every rotation for another answer.
+        weight that is not zero. "practical", for a linear decoder: a standardised loading that cross-loadings
+        of standard deviation .07 do not explain, N(0, .5²) against N(0, .07²); items of a questionnaire load
+        a little on everything, and where zeros are exact a prior takes each such loading for an edge and
+        every rotation for another answer. Where noise is not normal, a feature's unit is the standard
+        deviation of predictor and noise (`Likelihood.variance_beside`) where the chains begin.
     candidates : int
         New values tried for each weight in a sweep (MLP decoders).
     log_likelihood : bool
@@ -261,7 +264,7 @@ def mcmc_edges(
         )  # fmt: skip
     if kept is not None:
         summary = summary.widened(fit.model.n_factors)
-    pool = _pooled(fit, summary, exact, len(table.x))
+    pool = _pooled(fit, summary, len(table.x))
     wanted = all_sweeps - warm
     starts = _Starts(restarts, dense, rotated, began)
     return _packed(fit, summary, starts, table, X, learn_scales, wanted, pool, edge, kept)
@@ -302,10 +305,15 @@ def _density_of(fit: Fit, edge: str, exact: bool, learn_scales: bool) -> WeightD
         raise ValueError(f"edge: want 'prior' or 'practical', got {edge!r}")
     if edge == "prior":
         return None
-    if not exact or not fit.model.likelihood.standardise:
+    if fit.model.decoder_kind != "linear":
         raise ValueError(
-            "edge: 'practical' is of standardised loadings, so it wants a linear decoder (decoder='linear') "
-            "and normal noise of z-scored columns; leave it out"
+            "edge: 'practical' is of standardised loadings, which curves do not have; wanted a linear "
+            "decoder (decoder='linear'), or leave it out"
+        )
+    if exact and not fit.model.likelihood.standardise:
+        raise ValueError(
+            "edge: 'practical' is of standardised loadings, and these columns are as they came; wanted "
+            "z-scored ones (standardise=True of the likelihood), or leave it out"
         )
     if learn_scales:
         raise ValueError("edge: 'practical' says what an edge is, and learn_scales learns it; take one")
@@ -370,15 +378,19 @@ def _terms(fit: Fit, chains: ChainSummary) -> dict[str, tuple[tuple[str, ...], A
     return {name: (dims[name], values) for name, values in terms.items()}
 
 
-def _pooled(fit: Fit, chains: ChainSummary, exact: bool, n_rows: int) -> ChainPool:
+def _pooled(fit: Fit, chains: ChainSummary, n_rows: int) -> ChainPool:
     """Chains by the graph they hold: weighed by evidence where it is known, else alike within reach.
 
-    Where factors are not summed out, the volume they move in is known from few sweeps only, and to some per
-    cent of each standard deviation: chains that tell of the same graph were seen 200 nats apart at 6,000.
+    Of curves, where factors are not summed out, the volume they move in is known from few sweeps only, and to
+    some per cent of each standard deviation: chains that tell of the same graph were seen 200 nats apart at
+    6,000. Of straight lines that ruler was wrong by more: next to collinear factors have a prior density that
+    grows with every row, and chains 1,000 nats below the best one were taken for it.
     """
-    if exact:
+    if fit.model.decoder_kind == "linear":
         evidence, error = explored_evidence(chains.weight, chains.log_joint)
-        return pool_chains(chains.prob, chains.prob_error, evidence, error, np.inf if error else _REACH)
+        loadings = int(chains.weight.any((0, 1)).sum())
+        reach = _REACH if is_exact(fit) else max(_REACH, _REACH_ROOT * loadings**0.5)
+        return pool_chains(chains.prob, chains.prob_error, evidence, error, np.inf if error else reach)
     level = chains.log_joint[:, chains.log_joint.shape[1] // 2 :].mean(1)
     reach = max(_REACH, _REACH_EACH * n_rows * fit.model.n_factors)
     return pool_chains(chains.prob, chains.prob_error, level, None, reach)
@@ -436,7 +448,7 @@ def _packed(
     )
     engine_can = edge == "prior" and not lacks_for_engine(fit.model) and not isinstance(fit.table, LargeTable)
     diagnostics.findings.extend(left_out_factors(fit, kept, engine_can))
-    done = chains.log_joint.shape[1]
+    done = chains.sweeps
     if chains.stopped_by == "time":
         message = f"The time budget ended the chains after {done} of {wanted} sweeps"
         remedy = "give them more time, or a number of sweeps, for figures that do not depend on the machine"

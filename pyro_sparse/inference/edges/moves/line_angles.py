@@ -66,11 +66,13 @@ def line_angles(
     rng : numpy.random.Generator
     """
     state, seen = begun.state, angles.permitted
-    tensors = state.weight, program.edge_log_odds(state), torch.linalg.inv(state.precision)
+    weights = state.weight / program.weight_unit
+    tensors = weights, program.edge_log_odds(state), torch.linalg.inv(state.precision)
     weight, log_odds, cov = (tensor.double().cpu().numpy() for tensor in tensors)
     edge, unit, by = state.edge.cpu().numpy(), angles.slab_scale, np.eye(weight.shape[-1])
+    along = unit * program.weight_unit
     curve = Curve.along(
-        cells, begun.f, begun.terms, state.noise, state.z[..., factor], weight[..., factor] / unit, unit
+        cells, begun.f, begun.terms, state.noise, state.z[..., factor], weight[..., factor] / unit, along
     )
     level = curve.log_likelihood(weight[..., factor] / unit)
     # Those that see no feature which j does not see; a random order is as likely backwards.
@@ -82,7 +84,7 @@ def line_angles(
         curve, by = curve.translated(shift), step @ by
     gain = level - curve.log_likelihood(weight[..., factor] / unit)
     tried = state._replace(
-        weight=torch.as_tensor(weight).to(state.weight),
+        weight=torch.as_tensor(weight).to(state.weight) * program.weight_unit,
         edge=torch.as_tensor(edge, device=state.edge.device),
         precision=torch.as_tensor(np.linalg.inv(cov)).to(state.precision),
         z=(state.z.double() @ torch.as_tensor(by, device=state.z.device).mT).to(state.z),

@@ -78,7 +78,8 @@ def line_weights(
     rng : numpy.random.Generator
     """
     density, target = program.density.stand_in.in_slabs(), program.density.in_slabs()
-    unit = program.density.stand_in.slab
+    weight_unit = program.weight_unit
+    unit = program.density.stand_in.slab * _array(weight_unit)
     must = _array(program.must) > 0
     odds = np.where(must, _SURE, _array(program.edge_log_odds(state).expand_as(state.weight)))
     scan = _Scan(
@@ -103,7 +104,9 @@ def line_weights(
     accept = np.where(np.isfinite(gain), np.exp(np.minimum(gain, 0)), 0.0)
     yes = torch.as_tensor(rng.random(gain.shape) < accept).to(state.weight.device)
     log_odds = torch.as_tensor(odds).to(state.weight)
-    stay, go = (program.density.edge(w, log_odds, program.must) for w in (state.weight, tried_weight))
+    stay, go = (
+        program.density.edge(w / weight_unit, log_odds, program.must) for w in (state.weight, tried_weight)
+    )
     chance, rows = torch.as_tensor(accept).to(state.weight).unsqueeze(-1), yes.unsqueeze(-1)
     return LineWeights(
         weight=torch.where(rows, tried_weight, state.weight),
@@ -121,16 +124,17 @@ class _Parabola(NamedTuple):
     information: Array
 
 
-def _expanded(terms: tuple[Tensor, ...], z: Tensor, unit: float) -> _Parabola:
-    """In weights in units of the slab, then the intercept."""
+def _expanded(terms: tuple[Tensor, ...], z: Tensor, unit: Array) -> _Parabola:
+    """In weights in units (feature or 1, 1) of the slab, then the intercept."""
     _, slope, bend = terms
-    design = torch.cat([unit * z, torch.ones_like(z[..., :1])], -1)  # chain, row, entry
+    design = torch.cat([z, torch.ones_like(z[..., :1])], -1)  # chain, row, entry
     n = design.shape[-1]
     first, second = np.triu_indices(n)
     pairs = bend @ (design[..., first] * design[..., second])
     information = np.empty((*pairs.shape[:2], n, n))
     information[..., first, second] = information[..., second, first] = _array(pairs)
-    return _Parabola(_array(slope @ design), information)
+    units = np.concatenate([np.broadcast_to(unit, (len(unit), n - 1)), np.ones((len(unit), 1))], -1)
+    return _Parabola(_array(slope @ design) * units, information * units[..., None] * units[:, None])
 
 
 @dataclass(frozen=True, eq=False)

@@ -69,7 +69,8 @@ def shifted(program: DecoderProgram, state: DecoderState, rng: np.random.Generat
             -1
         )
         moved = state.weight[..., k] + h
-        prior = density.log_prob(moved, program.edge_log_odds(state)[..., k], program.must[:, k])
+        in_units = moved / program.weight_unit[:, 0]
+        prior = density.log_prob(in_units, program.edge_log_odds(state)[..., k], program.must[:, k])
         level = (prior * permitted).double().sum(-1)
         level += _log_others(program, state, others, h, k)
         to = torch.as_tensor(place(level.cpu().numpy(), rng), device=level.device)

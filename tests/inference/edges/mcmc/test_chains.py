@@ -239,6 +239,10 @@ def test_linear_chains_leave_the_prior_alone(case):
         "poisson turning flat narrow normal",
         "negative binomial missing turning flat narrow",
         "multinomial turning flat narrow",
+        "bernoulli turning flat units",
+        "bernoulli turning flat narrow units",
+        "poisson units",
+        "multinomial turning flat units",
     ],
 )
 @pytest.mark.slow
@@ -263,6 +267,8 @@ def test_decoder_chains_leave_the_prior_alone(case):
     curve = Curve(activation, H if activation else 1)
     sizes = [(K, H), (H, H), (1, H)] if activation else [(1, 1)] * 3
     trunk = Trunk(*(tensor(rng.standard_normal((n, *size)) * bool(activation)) for size in sizes))
+    unit = rng.uniform(0.5, 2.0, (G, 1)) if "units" in case else np.ones((1, 1))
+    own.weight = own.weight * unit
     sd = curve.head_precision(torch.zeros(1)).numpy() ** -0.5
     head = torch.as_tensor(sd * rng.standard_normal((n, G, len(sd))))
     f = curve.value(tensor(own.z), tensor(own.weight), trunk, head).numpy()
@@ -295,6 +301,7 @@ def test_decoder_chains_leave_the_prior_alone(case):
         totals=totals, edge_offset=None if own.known is None else tensor(own.known), shared_noise=alike,
         design=None if design is None else tensor(design), effect_sd=0.4,
         learn_cov=correlations is not None, correlation_prior=correlations or LKJ(1.0),
+        weight_unit=tensor(unit),
     )  # fmt: skip
     noisy = likelihood.has_dispersion
     noise = tensor(own.noise) if noisy else torch.ones(n, G)

@@ -85,15 +85,14 @@ def test_what_is_said_of_factors_that_chains_left_out():
 @pytest.mark.parametrize(
     "settings, options, message",
     [
-        ({"likelihood": "bernoulli"}, {}, "wants a linear decoder .* and normal noise"),
-        ({"decoder": "mlp"}, {}, "wants a linear decoder"),
+        ({"likelihood": ps.likelihoods.Normal(shared=True)}, {}, "these columns are as they came; wanted"),
+        ({"decoder": "mlp"}, {}, "which curves do not have; wanted a linear decoder"),
         ({}, {"learn_scales": True}, "says what an edge is, and learn_scales learns it"),
         ({}, {"edge": "nonzero"}, "want 'prior' or 'practical', got 'nonzero'"),
     ],
 )
 def test_where_it_cannot_be_asked_it_is_refused(settings, options, message):
     x = items(60)
-    x = (x > 0).astype(float) if "likelihood" in settings else x
     made = ps.models.SparseDecoder(n_factors=2, **{"decoder": "linear", **settings})
     short = ps.fit(made, x, restarts=1, steps=5, progress=False)
     with pytest.raises(ValueError, match=message):

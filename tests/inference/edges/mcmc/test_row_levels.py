@@ -15,6 +15,7 @@ from pyro_sparse.inference.edges.density.curves import Curve, Trunk
 from pyro_sparse.inference.edges.density.decoder_program import DecoderState
 from pyro_sparse.inference.edges.density.mixture import MixtureDensity
 from pyro_sparse.inference.edges.mcmc.decoder import DecoderChains
+from pyro_sparse.inference.edges.mcmc.kernels import CurvedRun
 from pyro_sparse.inference.edges.mcmc.linear import LinearChains, LinearState
 from pyro_sparse.inference.edges.mcmc.row_levels import cell_constants, line_levels, linear_levels
 from pyro_sparse.inference.edges.moves.rotations import related_factors
@@ -95,6 +96,39 @@ def test_under_others_they_are_those_of_quadrature(kind):
         values = np.array([run[i] for run in runs])
         assert values.std() < 0.12
         assert values.mean() == pytest.approx(want, abs=0.05)
+
+
+def test_chains_in_other_axes_are_compared_with_factors_summed_out():
+    """Next to collinear factors have a large prior density in every row, and predict what others do, too."""
+    rng = np.random.default_rng(3)
+    cov = np.array([[1.0, 0.97], [0.97, 1.0]])
+    weight, n = rng.normal(size=(G, K)), 60
+    root = np.linalg.cholesky(cov)
+    z = rng.normal(size=(n, K))
+    f = z @ (weight @ root).T
+    x = torch.as_tensor((rng.random((n, G)) < 1 / (1 + np.exp(-f))).T[None] * 1.0)
+    empty = torch.zeros(2, 1, 1, dtype=torch.float64)
+    kernel = DecoderChains(
+        Cells(x, None, {}, ps.likelihoods.Bernoulli()), Curve(None, 1), LAW,
+        torch.as_tensor(EVERY), torch.as_tensor(~EVERY), related_factors(cov),
+        (np.ones(K), np.ones(K)), False, (1.0, 1.0), learn_cov=True,
+    )  # fmt: skip
+    state = DecoderState(
+        torch.as_tensor(np.stack([z @ root.T, z])), torch.as_tensor(np.stack([weight, weight @ root])),
+        torch.ones(2, G, K, dtype=torch.bool), torch.zeros(2, 1, K).double(), torch.zeros(2, G, 1).double(),
+        torch.ones(2, G), Trunk(empty, empty, empty),
+        torch.as_tensor(np.stack([np.linalg.inv(cov), np.eye(K)])), {},
+    )  # fmt: skip
+    run = CurvedRun(kernel, state, np.zeros(2, bool))
+    of_parameters = kernel.log_parameters(state, kernel.value(state)).numpy()
+    rows = run.log_joint(np.random.default_rng(0)) - of_parameters
+    assert rows[0] == pytest.approx(rows[1], abs=2.0)  # of 60 rows, each by 16 draws
+    f = kernel.value(state)
+    by_hand = stats.multivariate_normal(cov=cov).logpdf(state.z[0].numpy()).sum()
+    by_hand -= stats.norm.logpdf(state.z[1].numpy()).sum()
+    with_factors = kernel.log_joint(state, f).numpy() - of_parameters
+    assert with_factors[0] - with_factors[1] == pytest.approx(by_hand, abs=1e-3) and by_hand > 50
+    assert run.joint_every > 1 and not run.volume().any()
 
 
 @pytest.mark.slow

@@ -166,6 +166,9 @@ def test_the_verdict_says_where_chains_left_the_axes_of_the_fit():
         f"The chains see factor 2 in other axes than the fit (congruence {cosine:.2f}): go by their "
         "loadings, or pin it with an anchor"
     ]
+    [both] = diagnostics._other_axes(fit, own @ [[1, 1], [-1, 1]])
+    assert "see factor 1, factor 2 in other axes" in both.message and " to " in both.message
+    assert both.factors == tuple(names) and "pin each" in both.remedy
     assert diagnostics._other_axes(fit, turned * [1, 0]) == []  # nothing to compare
     fit.model.decoder_kind = "mlp"
     assert diagnostics._other_axes(fit, turned) == []
@@ -307,7 +310,7 @@ def test_few_sweeps_resolve_nothing(done):
     fit = SimpleNamespace(weights=np.ones((1, 3, 1)), feature_names=list("abc"), factor_names=["factor 1"])
     fit.model = SimpleNamespace(decoder_kind="linear")
     edge = np.ones((2, 4, 3, 1), np.int8)
-    chains = SimpleNamespace(edge=edge, weight=edge * 0.5, log_joint=np.zeros((2, done)))
+    chains = SimpleNamespace(edge=edge, weight=edge * 0.5, sweeps=done)
     chains.prob = edge.mean(1).astype(float)
     kept = pool_chains(chains.prob, 0 * chains.prob, np.zeros(2), 1.0)
     gap = np.zeros((3, 1))
@@ -367,15 +370,25 @@ def test_chains_confirm_factors_that_they_did_not_begin_at():
 
 
 def test_chains_of_curves_are_near_one_another_within_what_their_volume_is_known_to(fit):
-    curved = SimpleNamespace(model=SimpleNamespace(n_factors=6))
+    curved = SimpleNamespace(model=SimpleNamespace(n_factors=6, decoder_kind="mlp"))
     prob = np.array([[[1.0]], [[1.0]], [[0.0]], [[0.0]]])
     level = np.array([0.0, 0.0, -200.0, -400.0])[:, None] * np.ones((4, 40))
     chains = SimpleNamespace(prob=prob, prob_error=0 * prob, log_joint=level, weight=np.ones((4, 40, 1, 1)))
-    assert sampler._pooled(curved, chains, False, 1000).keep.tolist() == [True, True, True, True]  # one graph
+    assert sampler._pooled(curved, chains, 1000).keep.tolist() == [True, True, True, True]  # one graph
     chains.prob = prob + np.array([0.0, 0.0, 0.0, 0.5])[:, None, None]
-    assert sampler._pooled(curved, chains, False, 1000).keep.tolist() == [True, True, True, False]
-    assert sampler._pooled(curved, chains, False, 10).keep.tolist() == [True, True, False, False]
-    assert sampler._pooled(fit, chains, True, 1000).keep.tolist() == [True, True, False, False]
+    assert sampler._pooled(curved, chains, 1000).keep.tolist() == [True, True, True, False]
+    assert sampler._pooled(curved, chains, 10).keep.tolist() == [True, True, False, False]
+    assert sampler._pooled(fit, chains, 1000).keep.tolist() == [True, True, False, False]
+
+
+def test_chains_of_lines_are_near_one_another_within_what_their_draws_vary_by():
+    counts = SimpleNamespace(likelihood=ps.likelihoods.Poisson(), n_factors=2, decoder_kind="linear")
+    prob, level = np.zeros((4, 100, 2)), np.array([0.0, 0.0, -35.0, -45.0])[:, None] * np.ones((4, 3))
+    prob[2, 0], prob[3, 1] = 1.0, 1.0
+    weight = np.ones((4, 3, 100, 2))  # too few draws to know a volume: three roots of 200 are 42
+    chains = SimpleNamespace(prob=prob, prob_error=0 * prob, log_joint=level, weight=weight)
+    pool = sampler._pooled(SimpleNamespace(model=counts), chains, 1000)
+    assert pool.keep.tolist() == [True, True, True, False]
 
 
 def test_few_rows_are_said(fit):

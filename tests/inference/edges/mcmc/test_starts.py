@@ -75,8 +75,12 @@ def test_other_numbers_and_seeds_are_other_axes_and_the_same_are_the_same():
     assert not np.allclose(first, in_other_axes(weight, COV, 2, False, seed=0)[0], atol=1e-3)
 
 
-def test_chains_of_counts_in_other_axes_predict_what_they_did():
-    """Factors and weights turn together, correlations stay, and factors without a loading stay without."""
+@pytest.mark.parametrize("correlated", [False, True])
+def test_chains_of_counts_in_other_axes_predict_what_they_did(correlated):
+    """Factors and weights turn together, and factors without a loading stay without.
+
+    Correlations stay where they are fixed, and begin at none where they are learned.
+    """
     rng = np.random.default_rng(0)
     weight = loadings() * [1, 1, 0] * np.ones((3, 1, 1))
     cov = np.array([[1.0, 0.4, 0.0], [0.4, 1.0, 0.0], [0.0, 0.0, 1.0]])
@@ -85,14 +89,16 @@ def test_chains_of_counts_in_other_axes_predict_what_they_did():
         torch.as_tensor(z), torch.as_tensor(weight), torch.as_tensor(weight != 0), None, None, None, None,
         torch.linalg.inv(torch.as_tensor(cov)).expand(3, -1, -1), {},
     )  # fmt: skip
-    new = _line_in_other_axes(state, [False, True, True], seed=0)
+    new = _line_in_other_axes(state, [False, True, True], correlated, seed=0)
     before, after = (s.weight @ s.z.mT for s in (state, new))
     torch.testing.assert_close(after, before, rtol=1e-6, atol=1e-6)
     assert torch.equal(new.z[0], state.z[0]) and torch.equal(new.edge, new.weight != 0)
     turned = (new.weight - state.weight).abs().amax((1, 2))
     assert turned[0] == 0 and (turned[1:] > 0.05).all() and (turned[1] != turned[2])
     for c in range(3):  # still draws from their prior
-        np.testing.assert_allclose(np.cov(new.z[c].numpy().T), cov, atol=0.08)
+        prior = np.eye(3) if correlated and c else cov
+        np.testing.assert_allclose(np.linalg.inv(new.precision[c].numpy()), prior, atol=1e-6)
+        np.testing.assert_allclose(np.cov(new.z[c].numpy().T), prior, atol=0.08)
     assert not new.weight[..., 2].any()
 
 
