@@ -264,7 +264,10 @@ def _lost_in_chains(fit: Fit, weight: Array) -> list[Finding]:
 
 
 def _came_back(fit: Fit, chains: ChainSummary, pool: ChainPool, began: Array) -> list[str]:
-    """Factors that all chains kept have in common and that some chain did not have when it began."""
+    """Factors that all chains kept have in common and that some chain did not have when it began.
+
+    If the fit has them, too, that is one chain, else two: then the fit is the one that has other axes.
+    """
     means = chains.weight.mean(1)
     together = np.average(means[pool.keep], axis=0, weights=pool.weight[pool.keep])
     fitted = np.sign(fit.weights[fit.best]) * np.sqrt(fit.effects[fit.best])
@@ -277,7 +280,7 @@ def _came_back(fit: Fit, chains: ChainSummary, pool: ChainPool, began: Array) ->
             for c in np.flatnonzero(pool.keep & np.isfinite(began).all((-1, -2)))
         ]
         fits = similarity(fitted[:, [k]], factor)[0, 0]
-        if min(*everywhere, fits) >= SAME_FACTOR and any(elsewhere):
+        if min(everywhere) >= SAME_FACTOR and sum(elsewhere) >= (1 if fits >= SAME_FACTOR else 2):
             names.append(name)
     return names
 

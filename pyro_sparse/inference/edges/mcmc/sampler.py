@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ from .initialise import (
     refuse_other_programs,
     weight_density,
 )
-from .linear import LinearState
+from .kernels import follow
 from .plan import (
     MOST_GB,
     MOST_ROWS,
@@ -62,7 +62,10 @@ from .simulate import draw_decoder
 
 if TYPE_CHECKING:
     from ...table.result import Fit
+    from ..density.decoder_program import DecoderState
     from ..density.mixture import WeightDensity
+    from .decoder import DecoderChains
+    from .linear import LinearChains, LinearState
 
 __all__ = ["ChainSummary", "DecoderPrior", "chains_of", "draw_decoder", "mcmc_edges"]
 
@@ -251,7 +254,7 @@ def mcmc_edges(
         check_scales_can_be_learned(fit.model.prior)
     with undisturbed(seed):
         kernel, state = chains_of(fit, table, restarts, dense, prior, seed, rotated, kept, density, **options)
-        began = _began(fit, cast("LinearState", state), rotated) if exact else None
+        began = _began(kernel, state, rotated) if any(rotated) else None
         if learn_scales and fit.model.prior.auto_b:
             kernel = replace(kernel, eta_prior=(np.ones(kernel.permitted.shape[1]),) * 2)
         summary = run_chains(
@@ -293,9 +296,11 @@ class _Starts(NamedTuple):
         return f"{sum(self.rotated)} of them begun in other axes"
 
 
-def _began(fit: Fit, state: LinearState, rotated: list[bool]) -> Array:
+def _began(
+    kernel: LinearChains | DecoderChains, state: LinearState | DecoderState, rotated: list[bool]
+) -> Array:
     """Standardised loadings of chains that begin in other axes, (chain, feature, factor); NaN of others."""
-    began = state.weight / fit.table.unit(fit.model.likelihood)[:, None]
+    began = follow(kernel, state, [False] * len(rotated)).loadings(np.random.default_rng(0))
     return np.where(np.array(rotated)[:, None, None], began, np.nan)
 
 

@@ -366,7 +366,9 @@ def test_chains_confirm_factors_that_they_did_not_begin_at():
     pool.keep[2], pool.weight[2] = False, 0.0
     assert diagnostics._came_back(fit, chains, pool, began) == names[:2]
     fit.weights, fit.effects = turned[None], turned[None] ** 2  # the fit has other axes than all chains
-    assert diagnostics._came_back(fit, chains, pool, began) == []
+    assert diagnostics._came_back(fit, chains, pool, began) == []  # of which one was elsewhere
+    chains.weight[2], pool.keep[2], pool.weight = end, True, np.full(3, 1 / 3)
+    assert diagnostics._came_back(fit, chains, pool, began) == names[:2]  # and here two
 
 
 def test_chains_of_curves_are_near_one_another_within_what_their_volume_is_known_to(fit):
