@@ -3,8 +3,8 @@
 The recipe of the Sparse VAE paper: ratings of 4 and more, users with 20 of them, the 300 films with most. The
 seed puts a fifth of the users aside and starts the fit; every method gets the others and 15 factors. `--path`
 is a local copy of MovieLens (`datasets.load_movielens`); of a large one `--users` at random. Without it
-`--quick` makes a small table up. Ours has a linear decoder and is otherwise as it comes; `ours_practical` asks
-the chains of the same fit which loadings cross-loadings do not explain (`edge="practical"`); VAE, β-VAE
+`--quick` makes a small table up. Ours has a linear decoder and is otherwise as it comes; `ours_practical`
+asks the chains of the same fit which loadings cross-loadings do not explain (`edge="practical"`); VAE, β-VAE
 (β = 2) and VSC have two restarts; mofapy2 has yes/no likelihood; `popular` ranks by how many like a film, and
 `ease` is a linear autoencoder (Steck 2019, penalty 100), which people who only want rankings would take.
 

@@ -4,7 +4,8 @@ bfi (25 personality items of 2,800 people, five scales, 508 answers missing), Ho
 tests of 301 pupils and Thurstone's nine of 213 people (three scales each; of Thurstone's there are only
 correlations: rows with exactly these are drawn from the seed). Files are read from --data. The linear decoder
 and its chains as they are, `edge_posterior(edge="practical")`, at K as it should be and at twice that
-(`k_right`, `k_double`), and with the prior's own edges (`k_right_prior`, `k_double_prior`).
+(`k_right`, `k_double`), with the prior's own edges (`k_right_prior`, `k_double_prior`), and bfi's answers as
+ordered levels, practical edges again (`k_right_ordinal`, `k_double_ordinal`).
 
 `items`: those whose largest mean |loading| is on the factor matched to their scale, of `of`;
 `main_present`, `other_present`: edges of P >= .95 to that factor and to others (x9 of Holzinger's is known to
@@ -50,6 +51,7 @@ QUICK_TABLES = ("holzinger",)
 N_THURSTONE = 213
 THREE = {"holzinger": ("visual", "verbal", "speed"), "thurstone": ("verbal", "fluency", "reasoning")}
 EDGES = ("practical", "prior")
+ORDINAL, LEVELS = "ordinal", ("bfi",)  # a method, and the tables of levels
 LEAST, LARGEST = ("items", "main_present", "main_verdict", "kept"), ("other_present", "gap", "rhat")
 MEDIAN = ("factors", "chains_cpu_s", "fit_cpu_s", "peer_cpu_s")
 
@@ -57,7 +59,7 @@ MEDIAN = ("factors", "chains_cpu_s", "fit_cpu_s", "peer_cpu_s")
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", default=str(DEFAULT), help=f"folder with {', '.join(FILES.values())}")
     parser.add_argument("--tables", nargs="+", choices=list(FILES), help="only these")
-    parser.add_argument("--methods", nargs="+", choices=[*EDGES, *PEERS], help="only these")
+    parser.add_argument("--methods", nargs="+", choices=[*EDGES, ORDINAL, *PEERS], help="only these")
     parser.add_argument("--first-seed", type=int, default=0, help="begin at this seed (1000 and up: tuning)")
 
 
@@ -66,13 +68,18 @@ def tasks(options: argparse.Namespace) -> list[Row]:
     absent = [FILES[name] for name in tables if not (Path(options.data) / FILES[name]).exists()]
     if absent:
         raise SystemExit(f"--data {options.data}: has no {', '.join(absent)}; name the folder that has them")
-    methods = options.methods or [*EDGES, *(name for name, (module, _) in PEERS.items() if find_spec(module))]
+    methods = options.methods or [
+        *EDGES,
+        ORDINAL,
+        *(name for name, (module, _) in PEERS.items() if find_spec(module)),
+    ]
     return [
         {"table": name, "k": k, "method": method, "seed": options.first_seed + seed, "data": options.data}
         for seed in report_seeds(options.seeds)
         for name in tables
         for k in ("right", "double")
         for method in methods
+        if method != ORDINAL or name in LEVELS
     ]
 
 
@@ -87,7 +94,9 @@ def run(table: str, k: str, method: str, seed: int, data: str, settings: Row | N
                 loading, seconds = PEERS[method][1](x.dropna().to_numpy(), n_factors, seed)
         factor = factor_of_items(np.abs(loading), scales)
         return {"items": items_on_scale(np.abs(loading), factor), "of": len(scales), "peer_cpu_s": seconds}
-    answer = edges_with_defaults(x, n_factors, seed, method, settings)
+    given = {**(settings or {}), "likelihood": "ordinal"} if method == ORDINAL else settings
+    edge = "practical" if method == ORDINAL else method
+    answer = edges_with_defaults(x, n_factors, seed, edge, given)
     used = int(np.any(answer.fit.weights[answer.fit.best] != 0, axis=0).sum())
     seconds_of = {"chains_cpu_s": answer.chains_cpu_s, "fit_cpu_s": answer.fit_cpu_s}
     return {**figures(edges_of(answer.idata), scales), "factors": used, **seconds_of}

@@ -120,6 +120,9 @@ def test_jobs(folder, monkeypatch):
     jobs = real.tasks(options(folder, tables=["holzinger", "thurstone"]))
     assert len(jobs) == 2 * 2 * 2 * 3 and {job["seed"] for job in jobs} == {1000, 1001}
     assert {job["method"] for job in jobs} == {"practical", "prior", "varimax"}
+    if (real.DEFAULT / "bfi.csv").exists():
+        both = real.tasks(options(real.DEFAULT, tables=["bfi", "holzinger"], methods=[real.ORDINAL]))
+        assert {job["table"] for job in both} == {"bfi"} and len(both) == 4
     quick = real.tasks(options(folder, quick=True, seeds=1, methods=["practical"]))
     assert [(job["table"], job["k"]) for job in quick] == [("holzinger", "right"), ("holzinger", "double")]
 
@@ -130,8 +133,12 @@ def test_a_folder_without_the_files_is_named(folder):
 
 
 @pytest.mark.filterwarnings("ignore:X.*:RuntimeWarning", "ignore:edge_posterior.*:RuntimeWarning")
-@pytest.mark.parametrize("edge", real.EDGES)
-def test_a_short_run_has_all_figures(folder, edge, hurried):
+@pytest.mark.parametrize("edge", [*real.EDGES, real.ORDINAL])
+def test_a_short_run_has_all_figures(folder, edge, hurried, monkeypatch):
+    if edge == real.ORDINAL:
+        x, scales = real.read("holzinger", folder, 0)
+        levels = ((x - x.mean()) / x.std()).round().clip(-2, 2) + 3
+        monkeypatch.setattr(real, "read", lambda *given: (levels, scales))
     row = real.run("holzinger", "right", edge, 1000, str(folder), SHORT)
     assert row["of"] == 9 and row["items"] == 9 and row["kept"] >= 2 and 1 <= row["factors"] <= 3
     assert 0 <= row["gap"] <= 1 and row["rhat"] > 0.9
