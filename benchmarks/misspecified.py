@@ -4,15 +4,17 @@ Five factors, correlated .25, of five items each: main loadings .4 to .8, every 
 sd .05 or .1, four pairs of items whose residuals correlate .25, answers of five points; and continuous ones
 without such pairs. 300 or 2,800 rows; five factors offered, or eight. No prior of the package contains these:
 zeros are not zero, noise is not independent, answers are not normal. The linear decoder as it is and
-`edge_posterior(edge="practical")`.
+`edge_posterior(edge="practical")`. Two more kinds, of 1,000 rows and sd .1, are fitted as what they are:
+answers of five points as ordered levels, and yes/no answers, easy and hard (a normal variable cut at -1 to
+1); noise behind them is normal, and that of the models is logistic.
 
 Factors are matched to the true ones by the congruence of their loadings. Summed over the tables of a cell:
 `present`, edges that `ps.summary` calls present, `present_false`, those of them that are no main edge,
 `claimed_false`, how many of them their probabilities say are false; `salient`, edges with
 P(|loading| >= .3) >= .95, `salient_false`, those of them whose true standardised loading is below .3; `true`,
 main edges, `true_present`, those called present. `cover`: share of the main loadings inside their 90 %
-intervals. True loadings are those of the answers: cutting a normal item at points multiplies its correlations
-by one number, .95 here.
+intervals. True loadings are those of the answers (cutting a normal item at points multiplies its correlations
+by one number, .95 here), or of levels and yes/no answers those of what is cut.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ SEEDS, QUICK_SEEDS = 50, 1
 N_FACTORS, PER_FACTOR, N_PAIRS = 5, 5, 4
 MAIN, BETWEEN_FACTORS, BETWEEN_RESIDUALS, LEAST_NOISE = (0.4, 0.8), 0.25, 0.25, 0.1
 CUTS = (-1.5, -0.5, 0.5, 1.5)  # standard deviations, between five points
+EASY = 1.0  # standard deviation, at most, between no and yes, on either side
 OFFERED = (5, 8)
 COUNTS = (
     "present", "present_false", "claimed_false", "salient", "salient_false", "true", "true_present"
@@ -55,12 +58,15 @@ class Cell(NamedTuple):
     n : int
         Rows.
     is_rough : bool
-        Whether residuals of pairs correlate and answers have five points.
+        Whether residuals of pairs correlate and answers have five points, or two.
+    likelihood : str
+        Of the fit.
     """
 
     sd: float
     n: int
     is_rough: bool = True
+    likelihood: str = "normal"
 
 
 CELLS = {
@@ -70,6 +76,8 @@ CELLS = {
     "sd10_n2800": Cell(0.1, 2800),
     "sd05_n300_continuous": Cell(0.05, 300, False),
     "sd05_n2800_continuous": Cell(0.05, 2800, False),
+    "sd10_n1000_ordinal": Cell(0.1, 1000, likelihood="ordinal"),
+    "sd10_n1000_bernoulli": Cell(0.1, 1000, likelihood="bernoulli"),
 }
 QUICK_CELLS = ("sd05_n300", "sd10_n300")
 
@@ -93,7 +101,8 @@ def tasks(options: argparse.Namespace) -> list[Row]:
 
 def run(cell: str, k: int, seed: int, settings: Row | None = None) -> Row:
     x, loading, main = simulate(CELLS[cell], seed)
-    answer = edges_with_defaults(x, k, seed, "practical", settings)
+    given = {**(settings or {}), "likelihood": CELLS[cell].likelihood}
+    answer = edges_with_defaults(x, k, seed, "practical", given)
     edges = edges_of(answer.idata)
     seconds = {"chains_cpu_s": answer.chains_cpu_s, "fit_cpu_s": answer.fit_cpu_s}
     return {**figures(edges, salience(answer.idata), loading, main), **seconds}
@@ -118,6 +127,10 @@ def simulate(cell: Cell, seed: int) -> tuple[Array, Array, Mask]:
     sd = np.sqrt(common + noise_var)
     x = (z @ weight.T + np.sqrt(noise_var) * noise) / sd
     loading = weight / sd[:, None]
+    if cell.likelihood == "bernoulli":
+        return (x > rng.uniform(-EASY, EASY, items)) * 1.0, loading, main
+    if cell.likelihood == "ordinal":
+        return np.digitize(x, CUTS) + 1.0, loading, main
     if cell.is_rough:
         return np.digitize(x, CUTS) + 1.0, loading * kept_of_correlation(CUTS), main
     return x, loading, main

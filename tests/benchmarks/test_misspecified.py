@@ -135,3 +135,19 @@ def test_a_short_run_has_all_figures(hurried):
     assert set(misspecified.COUNTS) < set(row) and row["true"] == 25 and 0 <= row["cover"] <= 1
     assert row["present"] == row["present_false"] + row["true_present"]
     assert row["chains_cpu_s"] > 0 and row["fit_cpu_s"] > 0
+
+
+@pytest.mark.parametrize("kind", ["ordinal", "bernoulli"])
+def test_levels_and_answers_have_the_loadings_of_what_is_cut(kind):
+    cell = CELLS[f"sd10_n1000_{kind}"]._replace(n=40_000, sd=0.0)
+    x, loading, main = misspecified.simulate(cell, 1000)
+    assert np.unique(x).tolist() == ([0.0, 1.0] if kind == "bernoulli" else [1.0, 2.0, 3.0, 4.0, 5.0])
+    assert cell.likelihood == kind and (0.4 < loading[main]).all() and not loading[~main].any()
+    if kind == "bernoulli":
+        assert 0.15 < x.mean(0).min() < 0.35 and 0.65 < x.mean(0).max() < 0.85
+    else:  # correlations of two items of a factor, cut, are those of their loadings but for .95 each
+        kept = misspecified.kept_of_correlation(misspecified.CUTS)
+        free = [(i, j) for i, j in ((0, 1), (2, 3), (5, 6), (10, 11), (15, 16), (20, 21))]
+        got = np.array([np.corrcoef(x[:, i], x[:, j])[0, 1] for i, j in free])
+        want = np.array([kept**2 * (loading[i] @ loading[j]) for i, j in free])
+        assert np.median(np.abs(got - want)) < 0.02  # a pair may have residuals that correlate
