@@ -3,9 +3,9 @@
 `--films` is a local copy of MovieLens (`datasets.load_movielens`; the 300 films that most like), `--cells` of
 scanpy's PBMC or of the mouse-cortex counts (`cells`; the `--genes` that vary most); `--quick` makes both
 tables up. All rows, 15 factors, a linear decoder, yes/no and negative binomial likelihoods, otherwise
-defaults. Prints Markdown: how many edges of each factor are present, open and absent; and of each factor that
-has a present or an open edge the `--top` features of largest mean loading. P(edge), the standardised loading
-with its 90 % interval, and P(size >= .3) are those of the Markov chains. `--keep FOLDER` writes fit and draws
+defaults. Prints Markdown: how many edges of each factor are present, open and absent; and the `--top`
+features of largest mean loading of each factor, absent edges left out. P(edge), the standardised loading with
+its 90 % interval, and P(size >= .3) are those of the Markov chains. `--keep FOLDER` writes fit and draws
 there, and makes the tables again from draws that are there.
 """
 
@@ -116,7 +116,7 @@ def factors_of(edges: pd.DataFrame) -> list[Row]:
 
 
 def top_features(edges: pd.DataFrame, top: int) -> list[Row]:
-    """Of each factor with an edge that is not absent, the features with the largest loadings."""
+    """Of each factor with a loading whose edge is not absent, the features with the largest ones."""
     columns = [
         "factor",
         "feature",
@@ -127,7 +127,7 @@ def top_features(edges: pd.DataFrame, top: int) -> list[Row]:
         "p_salient_0.3",
         "verdict",
     ]
-    some = edges.loc[edges["verdict"] != "absent", columns]
+    some = edges.loc[(edges["verdict"] != "absent") & (edges["weight"] != 0), columns]
     some = some.loc[some["weight"].abs().sort_values(ascending=False, kind="stable").index]
     some = some.groupby("factor").head(top)
     number = some["factor"].str.rsplit(" ", n=1).str[-1].astype(int)
@@ -168,10 +168,9 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def _number(value: float) -> str:
-    """Two digits without a leading zero, with a minus sign proper."""
-    return (
-        f"{value:.2f}".replace("-0.", "−.").replace("-", "−").removeprefix("0" if abs(value) < 0.995 else "")
-    )
+    """Two digits without a leading zero, with a minus sign proper; no sign of what is rounded to zero."""
+    digits = f"{abs(value):.2f}"
+    return "−" * (value < 0 and float(digits) > 0) + digits.removeprefix("0")
 
 
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:
