@@ -100,10 +100,9 @@ pd.crosstab(edges["factor"], reason)
 open_edges = edges[edges["verdict"] == "open"].sort_values("probability", ascending=False)
 first = open_edges.iloc[0]
 print(f"{first.name}: probability {first.probability:.2f}, gap between chains {first.gap:.2f}\n")
-for finding in ps.findings.findings_of(idata):
-    touches = (first.feature, first.factor) in finding.edges or first.factor in finding.factors
-    if finding.severity == "doubt" and (touches or not (finding.edges or finding.factors)):
-        print("*", finding, "\n")
+for finding in ps.findings.findings_of(fit, idata):
+    if finding.is_doubt and finding.touches(first.feature, first.factor):
+        print("*", finding)
 
 # %% [markdown]
 # On MovieLens its probability is near 1 in every chain, and it is open all the same: the factor is in
