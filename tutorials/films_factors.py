@@ -123,7 +123,7 @@ top = top.sort_values("factor", kind="stable").set_index(["factor", "feature"])
 top[["probability", "weight", "hdi90_lb", "hdi90_ub", "p_salient_0.3", "verdict"]].round(2)
 
 # %%
-ps.plots.plot_edges(idata, sort="factor")
+ps.plots.plot_edges(idata)
 plt.show()
 
 # %% [markdown]

@@ -69,7 +69,8 @@ def sentences(package):
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 text = " ".join((ast.get_docstring(node) or "").split())
-                yield from re.findall(r"(?<!\S)[A-Z][a-z][^`>|=_\\{}\[\]<:*]{30,200}?\.(?=\s|$)", text)
+                plain = re.findall(r"(?<!\S)[A-Z][a-z][^`>|=_\\{}\[\]<:*]{30,200}?\.(?=\s|$)", text)
+                yield from (sentence for sentence in plain if "--" not in sentence)  # a headline's rule
 
 
 def file_of(model, name):
@@ -202,6 +203,9 @@ ps.plots.plot_graph(idata, max_features=12)
 plt.show()
 
 # %% [markdown]
+# Most of the surest edges are one to one: what the MLP writes in answer to one latent is a latent of
+# its own. The picture shows twelve of the latents after it.
+#
 # The probability of an edge is that *another refit shows it*. Two seeds that agree are worth something
 # only if a third agrees with them, so let us look. Of the edges to which the first two seeds each give
 # more than .9 by themselves, how many has the third?
