@@ -204,10 +204,10 @@ pd.Series(recall, name="recall in the first five").round(3).to_frame()
 # Missing would say: we do not know whether this viewer likes the others. Then all that is known is
 # good, the fit concludes that the viewer likes everything, and the ranking is worse.
 #
-# One viewer, who has many likes to be found:
+# One viewer from the middle of the crowd:
 
 # %%
-viewer = int(rest.sum(1).argmax())
+viewer = int(rest.sum(1).argsort(kind="stable")[len(rest) // 2])  # as many likes to be found as is usual
 probability = pd.Series(guesses["four factors, the others 0"][viewer], index=X.columns, name="probability")
 probability = probability[given[viewer] == 0].nlargest(8).round(2)
 print("given:", ", ".join(X.columns[given[viewer] == 1][:8]))

@@ -257,9 +257,10 @@ uses["excited by"] = [
 uses
 
 # %% [markdown]
-# On MiniLM it is a comma: the one after which the main clause begins (*For binary classification, each
-# row …*), and a *then*. It uses two latents before the MLP, a similar one and one for commas at large.
-# `effect` is the share of the strengths on this latent.
+# On MiniLM (and with the versions of `constraints.txt`, whose docstrings are read) it is a comma: the
+# one after which the main clause begins (*For binary classification, each row …*), and a *then*. It
+# uses two latents before the MLP, a similar one and one for commas at large. `effect` is the share of
+# the strengths on this latent.
 #
 # ## Which neurons?
 #
