@@ -159,9 +159,11 @@ ps.plots.plot_edges(small_idata, max_features=30)
 plt.show()
 
 # %% [markdown]
-# On MovieLens two thirds of the edges are present now, where it was one in seventeen. These viewers
-# show two tastes beyond doubt: films that everybody should have seen, and films that everybody went to
-# see. Each film's place between them can be relied on; the finer cuts above cannot.
+# On MovieLens two thirds of the edges are present now, where it was one in seventeen. The second factor
+# is what everybody went to see in 1996 and 1997. The first one has nearly all films of before: it says
+# how many of them somebody has seen as much as how they were liked, since this table writes 0 for both
+# *not liked* and *not seen*. Which film goes with which of the two can be relied on; the finer cuts
+# above cannot.
 #
 # That is no trick to be rid of doubts: a probability near 1 means *given two factors*, and what two
 # factors leave out has to be looked for elsewhere. The viewers put aside show it. `score` is the bound
@@ -223,4 +225,4 @@ probability.to_frame().assign(liked=(rest[viewer] == 1)[X.columns.get_indexer(pr
 # * **Large loadings, not edges, have names.** With hundreds of rows small effects are found, too.
 #   `ps.salient_edges(idata)` asks for loadings of at least .3 throughout.
 # * **Rankings need none of it.** If they are all you want, a linear autoencoder ranks films as well in
-#   a hundredth of the time ([films](../results.md)). The factors are for reading.
+#   less than a thousandth of the time ([films](../results.md)). The factors are for reading.
