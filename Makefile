@@ -44,7 +44,7 @@ TUTORIALS := $(patsubst tutorials/%.py,docs/tutorials/%.md,$(wildcard tutorials/
 docs/tutorials/%.md: tutorials/%.py .venv/.stamp
 	mkdir -p build/tutorials
 	$(BIN)/jupytext --quiet --to ipynb --output build/tutorials/$*.ipynb $<
-	MINILM="$${MINILM-$$(ls build/minilm/*.whl 2> /dev/null)}" \
+	MINILM="$${MINILM-$$(ls $(CURDIR)/build/minilm/*.whl 2> /dev/null)}" \
 		MPLBACKEND=module://matplotlib_inline.backend_inline PYTHONWARNINGS="ignore:IProgress not found" TQDM_DISABLE=1 \
 		$(BIN)/jupyter nbconvert --log-level=WARN --to markdown \
 		--execute --ExecutePreprocessor.timeout=600 --ExecutePreprocessor.kernel_name=python3 \

@@ -105,10 +105,11 @@ for finding in ps.findings.findings_of(fit, idata):
         print("*", finding)
 
 # %% [markdown]
-# On MovieLens its probability is 1 in every chain, and it is open all the same: the factor is in doubt,
-# not the edge. Another restart explains the table as well with other factors in its place, so this is
-# not the only way to cut the same tastes into pieces. *Given* this factor the film depends on it.
-# Whether it is the factor to have is what the data do not say.
+# In the made-up table it is open for the plain reason, a probability in between, and nothing speaks
+# against its factor. On MovieLens the probability is 1 in every chain, and it is open all the same: the
+# factor is in doubt, not the edge. Another restart explains the table as well with other factors in its
+# place, so this is not the only way to cut the same tastes into pieces. *Given* this factor the film
+# depends on it. Whether it is the factor to have is what the data do not say.
 #
 # ## Read the factors
 #
