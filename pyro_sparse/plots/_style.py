@@ -198,6 +198,8 @@ class Edges:
 
     def __init__(self, idata: ArvizData, fdr: float) -> None:
         self.of_tasks = getattr(idata, "attrs", {}).get("kind") == "tasks"
+        # strengths between dictionaries have no sign
+        self.signed = getattr(idata, "attrs", {}).get("weight_unit") != "strength"
         group = _task_edges(idata) if self.of_tasks else table_edges(idata)
         group = group.transpose("chain", "feature", "factor", missing_dims="ignore")
         self.features = [str(name) for name in group["feature"].to_numpy()]

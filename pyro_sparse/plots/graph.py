@@ -46,7 +46,7 @@ def plot_graph(idata: ArvizData, *, fdr: float = 0.1, max_features: int = 50, ax
     -------
     matplotlib Axes
         Unresolved edges (gap between restarts or chains above .25) are dashed. Features without an edge are
-        left out.
+        left out. Strengths between dictionaries have no sign, and one colour.
 
     Raises
     ------
@@ -64,7 +64,8 @@ def plot_graph(idata: ArvizData, *, fdr: float = 0.1, max_features: int = 50, ax
     ax.set_axis_off()
     title = "The selected graph"
     if len(rows) < linked.sum():
-        title += f" ({len(rows)} of {linked.sum()} {'tasks' if edges.of_tasks else 'features'} with an edge)"
+        rows_are = "tasks" if edges.of_tasks else "features" if edges.signed else "latents"
+        title += f" ({len(rows)} of {linked.sum()} {rows_are} with an edge)"
     ax.set_title(title)
     if not len(rows):
         ax.text(
@@ -80,6 +81,12 @@ def plot_graph(idata: ArvizData, *, fdr: float = 0.1, max_features: int = 50, ax
     )
     mass = mass[:, columns]
     centre = _spread(mass.T @ height / mass.sum(axis=0), gap=min(1.6, len(rows) / len(columns)))
+
+    def colour_of(weight: float) -> str:
+        if not edges.signed:
+            return c["muted"]
+        return c["negative"] if weight < 0 else c["positive"]
+
     for i, j in enumerate(rows):
         for place, k in zip(centre, columns, strict=True):
             if not edges.selected[j, k]:
@@ -89,7 +96,7 @@ def plot_graph(idata: ArvizData, *, fdr: float = 0.1, max_features: int = 50, ax
                 PathPatch(
                     bend,
                     facecolor="none",
-                    edgecolor=c["negative"] if edges.weight[j, k] < 0 else c["positive"],
+                    edgecolor=colour_of(edges.weight[j, k]),
                     linewidth=0.4 + 3.0 * edges.probability[j, k],
                     linestyle=(0, (2, 1.2)) if edges.unresolved[j, k] else "-",
                     alpha=0.35 + 0.6 * min(1.0, abs(edges.loading[j, k])),
@@ -107,7 +114,7 @@ def plot_graph(idata: ArvizData, *, fdr: float = 0.1, max_features: int = 50, ax
     keys = [
         Line2D([], [], color=c["positive"], linewidth=3, label=f"rises with the {source}"),
         Line2D([], [], color=c["negative"], linewidth=3, label="falls"),
-    ]
+    ] * edges.signed
     if edges.unresolved[rows].any():
         keys.append(
             Line2D([], [], color=c["muted"], linewidth=3, linestyle=(0, (2, 1.2)), label="unresolved")
@@ -116,7 +123,7 @@ def plot_graph(idata: ArvizData, *, fdr: float = 0.1, max_features: int = 50, ax
         handles=keys,
         loc="upper center",
         bbox_to_anchor=(0.5, 0.0),
-        ncols=len(keys),
+        ncols=max(1, len(keys)),
         title=f"width = {edges.word}",
     )
     return ax

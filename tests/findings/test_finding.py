@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,6 +35,17 @@ def test_a_doubt_touches_what_it_names_and_a_note_nothing():
     assert doubted_edges([replace(EDGE, edges=())], ROWS, COLUMNS).all()
     elsewhere = replace(DOUBT, factors=("factor 9",), edges=(("z", "factor 1"),))
     assert not doubted_edges([elsewhere], ROWS, COLUMNS).any()
+
+
+def test_a_finding_touches_the_edges_that_a_doubt_of_its_kind_leaves_open():
+    for finding in (DOUBT, EDGE, replace(EDGE, edges=())):
+        touched = [[finding.touches(row, column) for column in COLUMNS] for row in ROWS]
+        assert touched == doubted_edges([finding], ROWS, COLUMNS).tolist()
+
+
+def test_an_edge_posterior_is_no_fit():
+    with pytest.raises(TypeError, match=r"fit: a SimpleNamespace has no findings; .* as idata="):
+        findings_of(SimpleNamespace(attrs={}))
 
 
 def test_in_a_transition_a_latent_is_touched_as_target_and_as_source():

@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+import pyro_sparse as ps
 from pyro_sparse import plots
 from pyro_sparse.graphs import bayesian_fdr
 from pyro_sparse.graphs.alignment import agreement_matrix
@@ -290,6 +293,19 @@ def test_predictive_messages(fit):
         plots.plot_predictive(fit, np.zeros((10, 5)))
     with pytest.raises(ValueError, match=r"features: \['nobody'\] are not among"):
         plots.plot_predictive(fit, fit.sample(10), features=["nobody"])
+
+
+def test_strengths_between_dictionaries_neither_rise_nor_fall():
+    eye = SimpleNamespace(encode=torch.relu, decode=lambda f: f)
+    weight = torch.where(torch.arange(144).view(12, 12) % 5 == 0, -1.0, 0.01)
+    rows = torch.rand(50, 12) + 0.1
+    refits = [
+        ps.latent_graph(eye, eye, lambda x, i=i: 2 - x @ (weight + 0.002 * i).T, rows) for i in range(3)
+    ]
+    ax = plots.plot_graph(ps.edge_posterior(refits), max_features=5)
+    assert len({patch.get_edgecolor()[:3] for patch in ax.patches}) == 1
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == []
+    assert ax.get_title(loc="left").endswith("(5 of 12 latents with an edge)")
 
 
 @pytest.mark.parametrize("name", ["plot_edges", "plot_forest", "plot_graph", "plot_agreement"])

@@ -1,9 +1,10 @@
 """Effects of active input latents on active output latents, a batch of rows at a time: slopes or ablations.
 
-Slopes have three ways that give the same numbers. In closed form, where the layer is linear, elementwise,
-linear and the encoder straight: two gathers and one product of (latents, width) matrices. Else in reverse,
-once for each active output latent: through the layer from the encoder's row, or, where the encoder has no
-fixed rows, through both. Reverse derivatives are the ones that every trainer's functions have.
+Slopes have four ways that give the same numbers. Of a linear layer and a straight encoder they are the same
+at every row: one matrix. In closed form, where the layer is linear, elementwise, linear and the encoder
+straight: two gathers and one product of (latents, width) matrices. Else in reverse, once for each active
+output latent: through the layer from the encoder's row, or, where the encoder has no fixed rows, through
+both. Reverse derivatives are the ones that every trainer's functions have.
 """
 
 from __future__ import annotations
@@ -89,8 +90,10 @@ def active_latents(codes: Tensor) -> Active:
     return Active(number, code, code != 0)
 
 
-def closed_form(pair: Pair) -> ClosedForm | None:
-    """The factors, or None where the layer or the encoder has another form."""
+def closed_form(pair: Pair) -> ClosedForm | Tensor | None:
+    """The factors, or of a linear layer the slopes (output latent, input latent), or None of other forms."""
+    if pair.rows is not None and type(pair.mlp) is nn.Linear:
+        return (pair.rows @ pair.mlp.weight) @ pair.directions.T
     layers = list(pair.mlp) if isinstance(pair.mlp, nn.Sequential) else []
     if pair.rows is None or len(layers) != 3 or not isinstance(layers[1], _ELEMENTWISE):
         return None
@@ -107,7 +110,7 @@ def effects_of(
     active_in: Active,
     active_out: Active,
     effect: str,
-    factors: ClosedForm | None = None,
+    factors: ClosedForm | Tensor | None = None,
 ) -> Tensor:
     """Size of the effect of each active input latent on each active output latent.
 
@@ -118,8 +121,8 @@ def effects_of(
         `y` is None where the layer's own output is meant.
     active_in, active_out : Active
     effect : {"slope", "ablation"}
-    factors : ClosedForm, optional
-        Of the slopes.
+    factors : ClosedForm or Tensor, optional
+        Of the slopes, or these.
 
     Returns
     -------
@@ -127,7 +130,9 @@ def effects_of(
     """
     if effect == "ablation":
         return _ablations(pair, x, y, active_in, active_out).abs()
-    if factors is not None:
+    if isinstance(factors, Tensor):
+        slope = factors[active_out.number.unsqueeze(2), active_in.number.unsqueeze(1)]
+    elif factors is not None:
         slope = _by_factors(factors, x, active_in, active_out)
     else:
         slope = _in_reverse(pair, x, y, active_in, active_out)

@@ -293,7 +293,7 @@ def _no_gap(blur: list[float]) -> list[Finding]:
             "strengths",
             f"the strengths of refit {int(np.argmax(blur))} have no gap between edges and the rest: "
             f"{worst:.0%} of what is called an edge there would be wrong",
-            "take more rows, or dictionaries with more active latents, and read the strengths themselves",
+            "take more rows, or dictionaries with a smaller k, and read the strengths themselves",
             severity="doubt",
             source="chains",
             size=worst,
