@@ -2,11 +2,12 @@
 
 `--films` is a local copy of MovieLens (`datasets.load_movielens`; the 300 films that most like), `--cells` of
 scanpy's PBMC or of the mouse-cortex counts (`cells`; the `--genes` that vary most); `--quick` makes both
-tables up. All rows, 15 factors, a linear decoder, yes/no and negative binomial likelihoods, practical edges,
-otherwise defaults. Prints Markdown: how many edges of each factor are present, open and absent; and the `--top`
-features of largest mean loading of each factor, absent edges left out. P(edge), the standardised loading with
-its 90 % interval, and P(size >= .3) are those of the Markov chains. `--keep FOLDER` writes fit and draws
-there, and makes the tables again from draws that are there.
+tables up. All rows, 15 factors, a linear decoder, yes/no and negative binomial likelihoods, edges that are
+more than cross-loadings (`edge="practical"`), otherwise defaults. Prints Markdown: how many edges of each
+factor are present, open and absent; and the `--top` features of largest mean loading of each factor, absent
+edges left out. P(edge), the standardised loading with its 90 % interval, and P(size >= .3) are those of the
+Markov chains. `--keep FOLDER` writes fit and draws there, and makes the tables again from draws that are
+there.
 """
 
 from __future__ import annotations
