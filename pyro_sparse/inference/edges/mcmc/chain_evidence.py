@@ -38,7 +38,7 @@ def explored_evidence(weight: Array, log_joint: Array) -> tuple[Array, float | N
     ----------
     weight : ndarray (chain, draw, feature, factor)
         Loadings, in one frame.
-    log_joint : ndarray (chain, sweep)
+    log_joint : ndarray (chain, some sweeps)
         Factors and edges summed out.
 
     Returns
@@ -46,16 +46,16 @@ def explored_evidence(weight: Array, log_joint: Array) -> tuple[Array, float | N
     evidence : ndarray (chain,)
         Not finite for a chain that failed.
     error : float or None
-        None where there are too few draws: the evidence is then the level alone.
+        None where there are too few draws, or only one level: the evidence is then the level alone.
     """
     level = log_joint.mean(1)
     weight = weight[..., np.nan_to_num(weight).any((0, 1, 2))]
     half, k = weight.shape[1] // 2, weight.shape[-1]
     sound = np.isfinite(level) & np.isfinite(weight).all((1, 2, 3))
-    if half < max(_LEAST * k**2, 2) or not sound.any():
+    middle = log_joint.shape[1] // 2
+    if half < max(_LEAST * k**2, 2) or not middle or not sound.any():
         return np.where(sound, level, np.nan), None
     evidence, change = np.full(len(level), np.nan), []
-    middle = log_joint.shape[1] // 2
     for c in np.flatnonzero(sound):
         evidence[c] = level[c] + _entropy(weight[c])
         first = log_joint[c, :middle].mean() + _entropy(weight[c, :half])

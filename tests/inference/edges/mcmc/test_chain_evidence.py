@@ -39,5 +39,7 @@ def test_few_draws_and_failed_chains():
     assert np.isfinite(evidence).tolist() == [True, False, True] and error is not None
     evidence, error = explored_evidence(weight[:, :12], level)
     assert error is None and evidence.tolist()[::2] == [0.0, 0.0]
+    evidence, error = explored_evidence(weight, level[:, :1])  # one level, of which there is no error
+    assert error is None and evidence.tolist() == [0.0, 0.0, 0.0]
     wide = np.concatenate([weight, np.zeros((3, 40, G, 2))], -1)  # factors that the chains do not run over
     np.testing.assert_allclose(explored_evidence(wide, level)[0], explored_evidence(weight, level)[0])
