@@ -318,7 +318,7 @@ def _density_of(fit: Fit, edge: str, exact: bool, learn_scales: bool) -> WeightD
     if exact and not fit.model.likelihood.standardise:
         raise ValueError(
             "edge: 'practical' is of standardised loadings, and these columns are as they came; wanted "
-            "z-scored ones (standardise=True of the likelihood), or leave it out"
+            "z-scored ones (a noise variance for each), or leave it out"
         )
     if learn_scales:
         raise ValueError("edge: 'practical' says what an edge is, and learn_scales learns it; take one")
