@@ -84,7 +84,7 @@ def test_a_fit_of_views_says_where_factors_are_active(tmp_path):
             )
         else:
             x = (rng.random(f.shape) < 1 / (1 + np.exp(-2 * f))).astype(float)
-            share = 4 * weight**2 / (4 * (weight**2).sum(1, keepdims=True) + 1)
+            share = 4 * weight**2 / (4 * (weight**2).sum(1, keepdims=True) + stats.logistic.var())
         rows = np.sort(rng.permutation(n)[:280])
         views[view], truth[view] = (
             pd.DataFrame(x[rows], names[rows], [f"x{j}" for j in range(9)]),
