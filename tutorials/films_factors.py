@@ -70,8 +70,8 @@ X.mean().sort_values(ascending=False).round(2).head(5)
 #
 # A table that nobody simulated has no loadings of exactly zero: everybody's taste moves every film a
 # little. So we ask for edges that are more than that: `edge="practical"` is a loading that small
-# cross-loadings do not explain ([what an edge is](../concepts.md#what-an-edge-is)). Of small loadings it
-# hardly ever says that they are *absent*; it says that they are small.
+# cross-loadings do not explain ([what an edge is](../concepts.md#what-an-edge-is)). Where as many edges
+# exist as here, small loadings are hardly ever called *absent*; `p_salient_0.3` says that they are small.
 
 # %%
 model = ps.models.SparseDecoder(n_factors=4, decoder="linear", likelihood="bernoulli")

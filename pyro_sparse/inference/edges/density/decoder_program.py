@@ -162,11 +162,10 @@ class DecoderProgram:
 
     def log_joint(self, state: DecoderState, f: Tensor) -> Tensor:
         """log p of data, factors, weights, rates, noise and layers of each chain, up to a constant."""
-        total = self.cells_of(state).log_prob(f, state.noise).double().sum((-1, -2)) + self._log_factors(
-            state
-        )
-        if self.cells.overdispersed:
-            total += self.cells_of(state).log_base(state.noise).sum(-1)
+        cells = self.cells_of(state)
+        total = cells.log_prob(f, state.noise).double().sum((-1, -2)) + self._log_factors(state)
+        if cells.overdispersed:
+            total += cells.log_base(state.noise).sum(-1)
         return total + self.log_parameters(state, f)
 
     def log_parameters(self, state: DecoderState, f: Tensor) -> Tensor:
