@@ -22,9 +22,9 @@ and 15 factors (the first number of `--genes`).
 - `edge_agreement`, `mean_gap` and others of ours: as in `films`.
 
 `--parts halves`: `ours_practical` in either half of the cells, at random, for each number of `--genes`.
-`correlation` of the probabilities of edges (asked .8) and `edge_agreement`, the share of edges with P of .95 in
-one half that have .85 in the other (asked .85), of factors that match; `_raw`: of all factors. `mean_gap` of
-chains (.02).
+`correlation` of the probabilities of edges (asked .8) and `edge_agreement`, the share of edges with P of .95
+in one half that have .85 in the other (asked .85), of factors that match; `_raw`: of all factors. `mean_gap`
+of chains (.02).
 """
 
 from __future__ import annotations
