@@ -29,9 +29,9 @@ def came_back(loading: ArrayLike, began: ArrayLike, fitted: ArrayLike, pool: Cha
     ----------
     loading : array_like of shape (chain, feature, factor)
         Mean loadings of each chain, all in one frame.
-    began : array_like of the same shape
-        Where the chains began, with factors in any order and of any signs; NaN of chains that began at a
-        restart of the fit, which are no evidence of their own.
+    began : array_like of shape (chain, feature, any)
+        Where the chains began, with any number of factors in any order and of any signs; NaN of chains that
+        began at a restart of the fit, which are no evidence of their own.
     fitted : array_like of shape (feature, factor)
         Of the fit's best restart, in the frame of the chains.
     pool : ChainPool
@@ -60,10 +60,11 @@ def came_back(loading: ArrayLike, began: ArrayLike, fitted: ArrayLike, pool: Cha
     [False, False]
     """
     means, starts, of_fit = (np.asarray(values, dtype=float) for values in (loading, began, fitted))
-    if means.ndim != 3 or starts.shape != means.shape or of_fit.shape != means.shape[1:]:
+    shapes = (3, 3, means.shape[:2], means.shape[1:])
+    if shapes != (means.ndim, starts.ndim, starts.shape[:2], of_fit.shape):
         raise ValueError(
-            "loading, began, fitted: want (chain, feature, factor) twice and (feature, factor), got "
-            f"{means.shape}, {starts.shape} and {of_fit.shape}"
+            "loading, began, fitted: want (chain, feature, factor), (chain, feature, any) and (feature, "
+            f"factor), got {means.shape}, {starts.shape} and {of_fit.shape}"
         )
     if pool.keep.shape != means.shape[:1]:
         raise ValueError(f"pool: is of {len(pool.keep)} chains, want one of the {len(means)} of loading")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...._utils.wording import listed
 from ....findings.finding import Finding
 from ....graphs._mixing import split_rhat
 from ....graphs.alignment import SAME_FACTOR, similarity
@@ -149,20 +150,14 @@ def left_out_factors(fit: Fit, kept: int | None, engine_can: bool = True) -> lis
     names = tuple(fit.factor_names[kept:]) if kept is not None else ()
     if not names:
         return []
+    empty = f"{len(names)} factors" if len(names) > _NAMED else listed(names)
     message = (
         f"Chains ran over the {kept} factor{'s' if kept != 1 else ''} that the fit kept, and do not say "
-        f"whether the data want edges of {_and(names)}, which it left empty"
+        f"whether the data want edges of {empty}, which it left empty"
     )
     remedy = 'edge_posterior("program") asks for them, too, and takes longer' if engine_can else ""
     # no doubt of what the fit kept; but edges of these are open, for nobody has asked whether they are absent
     return [Finding("empty", message, remedy, source="chains", factors=names)]
-
-
-def _and(names: tuple[str, ...]) -> str:
-    """Names, the last one after "and"; of many, how many there are."""
-    if len(names) > _NAMED:
-        return f"{len(names)} factors"
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
 def _held(fit: Fit) -> list[str]:
