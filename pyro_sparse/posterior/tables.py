@@ -32,6 +32,7 @@ from .edge_table import (
     concluded,
     decided,
     edge_numbers,
+    edges_left_empty,
     has_loadings,
     holds_scores,
     packed,
@@ -206,7 +207,8 @@ def to_arviz(
         doubted = doubted_edges([*of_fit, *findings], fit.feature_names, fit.factor_names)
         # After the rows used, where they are not all: every number is of these.
         first = int(bool(findings) and findings[0].kind == "rows")
-        conclusion.insert(first, decided(p, gap, asked, doubted))
+        not_asked = edges_left_empty(findings, len(p))
+        conclusion.insert(first, decided(p, gap, asked, doubted, not_asked=not_asked))
     about = attributes(fit, method, is_score, note, attrs, findings, conclusion, of_fit)
     return packed(fit, groups, elbos | dict(chain_stats or {}), "factor", coords, about, origin, good)
 
