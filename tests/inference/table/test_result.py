@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal
 
 import pyro_sparse as ps
 from pyro_sparse.findings.finding import Finding
-from pyro_sparse.inference.training.restarts import doubted_factors, restart_findings
+from pyro_sparse.inference.training.restarts import doubted_factors, restart_findings, unconfirmed
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.priors import SpikeSlabLasso
 
@@ -156,6 +156,11 @@ def test_factors_that_no_restart_has_are_one_doubt(found):
     (doubt,) = restart_findings(with_restarts(found, [one, other], [-1, -2]))
     assert (doubt.kind, doubt.factors) == ("unconfirmed", ("factor 1", "factor 2")) and doubt.is_doubt
     assert doubt.message == "no other restart found factor 1 and factor 2"
+    dense = with_restarts(found, [one, other], [-1, -2])
+    dense.findings = unconfirmed(dense.alignment["congruence"], dense.best, ["factor 1", "another"])
+    (rest,) = restart_findings(dense)
+    assert str(dense.findings[0]).startswith("no other restart found factor 1, another: ")
+    assert rest.factors == ("factor 2",)  # the other one has been said
 
 
 def test_graphs_at_their_maximum_are_as_good_by_their_own_criterion(found):
