@@ -469,7 +469,7 @@ def restart_findings(fit: Fit) -> list[Finding]:
     # what `unconfirmed` has said of a dense fit is not said again
     known = {name for f in fit.findings if f.kind == "restarts" and f.is_doubt for name in f.factors}
     findings, reasons = [], doubted_factors(fit)
-    remedy = "more restarts, or an anchor for each such factor, would settle it"
+    remedy = "more restarts, or an anchor, would settle it"
     for reason, doubt in ((_REPLACED, replaced_in_rivals), (_UNFOUND, found_by_one_restart)):
         names = [name for name, why in zip(fit.factor_names, reasons, strict=True) if why == reason]
         names = [name for name in names if reason != _UNFOUND or name not in known]
