@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..findings.finding import findings_of
+from ..findings.finding import dispelled_by_chains, findings_of
 from ..graphs.alignment import SAME_FACTOR
 from ..graphs.selection import unresolved
 from ..inference.training.restarts import doubted_factors, rival_restarts
@@ -102,8 +102,8 @@ class Agreement(NamedTuple):
 def agreement_of(fit: Fit | None, idata: ArvizData, used: NDArray[np.bool_]) -> Agreement:
     """Compare restarts (of a fit, if there is one) and chains, factor by factor.
 
-    A factor is doubtful if a restart that explains the data as well lacks it, if no restart with room for it
-    has it, or if a chain of the edge posterior turned it into another.
+    A factor is doubtful if a restart that explains the data as well lacks it, or if no restart with room for
+    it has it, unless chains dispelled that doubt; or if a chain turned it into another.
 
     Parameters
     ----------
@@ -112,17 +112,25 @@ def agreement_of(fit: Fit | None, idata: ArvizData, used: NDArray[np.bool_]) -> 
     used : ndarray of bool, shape (factor,)
         Factors that are to be compared.
     """
-    lost_restarts, restarts, agree = _restarts(fit, used)
+    dispelled = {
+        name for finding in dispelled_by_chains(findings_of(idata=idata)) for name in finding.factors
+    }
+    names = [str(name) for name in _arviz.get_group(idata, "edge_posterior")["factor"].to_numpy()]
+    lost_restarts, restarts, agree = _restarts(fit, used, np.isin(names, list(dispelled)))
     run = compared_runs(idata)
     lost_chains, chains, same = _chains(idata, used, run)
     doubt = [a or b for a, b in zip(lost_restarts, lost_chains, strict=True)]
     return Agreement(doubt, restarts, chains, agree, same, f"{run}s")
 
 
-def _restarts(fit: Fit | None, used: NDArray[np.bool_]) -> tuple[list[str], str, bool | None]:
+def _restarts(
+    fit: Fit | None, used: NDArray[np.bool_], dispelled: NDArray[np.bool_]
+) -> tuple[list[str], str, bool | None]:
+    """Doubts of factors, (factor,), but those that chains dispelled."""
     if fit is None:
         return [""] * len(used), "ask the fit: its edge posterior does not know all restarts", None
-    doubt = doubted_factors(fit, used)
+    of_restarts = doubted_factors(fit, used)
+    doubt = ["" if gone else reason for reason, gone in zip(of_restarts, dispelled, strict=True)]
     recovered = np.nan_to_num(np.asarray(fit.alignment["congruence"], dtype=float)) >= SAME_FACTOR
     rivals = np.logical_or(*rival_restarts(fit, int(used.sum())))
     if not rivals.any():
@@ -130,6 +138,8 @@ def _restarts(fit: Fit | None, used: NDArray[np.bool_]) -> tuple[list[str], str,
         return doubt, f"nothing to compare with: {why}", None
     n_complete = int(recovered[rivals][:, used].all(axis=1).sum())
     text = f"{n_complete} of {int(rivals.sum())} other restarts with as many factors found all of them"
+    if doubt != of_restarts:
+        text += ", and chains that began in other axes came back to those that they lack"
     return doubt, text, not any(doubt)
 
 

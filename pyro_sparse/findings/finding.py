@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.wording import listed
+
 if TYPE_CHECKING:
     from .._utils.types import ArvizData
     from ..inference.training.fit_result import FitResult
@@ -24,16 +26,21 @@ __all__ = [
     "Severity",
     "Source",
     "confirmed_by_chains",
+    "dispelled_by_chains",
     "doubted_edges",
     "findings_of",
+    "found_by_one_restart",
     "read_findings",
+    "replaced_in_rivals",
     "sentences",
     "write_findings",
 ]
 
 Severity = Literal["note", "doubt"]
 Source = Literal["data", "fit", "chains"]
-_CAME_BACK = ", but chains that began in other axes came back to it"
+_CAME_BACK = ", but chains that began in other axes came back to {}"
+# Doubts of a fit that its chains can dispel.
+_DISPELLED = ("rivals", "unconfirmed")
 
 
 @dataclass(frozen=True)
@@ -43,8 +50,9 @@ class Finding:
     Parameters
     ----------
     kind : str
-        What was checked, in a word: "columns", "rows", "restarts", "unconfirmed" (factors that one restart
-        alone found), "chains", "axes", "scales", "model", … A program may choose by it.
+        What was checked, in a word: "columns", "rows", "restarts", "rivals" (restarts that explain the data
+        as well, with other factors), "unconfirmed" (factors that one restart alone found), "chains", "axes",
+        "scales", "model", … A program may choose by it.
     message : str
         What was seen, in plain words, with names and figures; no full stop at its end.
     remedy : str
@@ -188,33 +196,110 @@ def doubted_edges(
     return touched
 
 
-def confirmed_by_chains(findings: Iterable[Finding], factors: Iterable[str]) -> list[Finding]:
-    """The same, where doubts of kind "unconfirmed" are notes if chains confirmed all their factors.
+def found_by_one_restart(factors: Sequence[str], remedy: str) -> Finding:
+    """The doubt about factors that no other restart found: one for all of them, however many.
 
-    A fit doubts a factor that none but its best restart found. Markov chains that begin in other axes and
-    come back to it are what those restarts were not.
+    Parameters
+    ----------
+    factors : sequence of str
+        At least one.
+    remedy : str
+
+    Examples
+    --------
+    >>> print(found_by_one_restart(["a", "b", "c"], "fit more restarts"))
+    no other restart found a, b and c: fit more restarts
+    """
+    message = f"no other restart found {listed(factors)}"
+    return Finding("unconfirmed", message, remedy, "doubt", factors=tuple(factors))
+
+
+def replaced_in_rivals(factors: Sequence[str], remedy: str) -> Finding:
+    """The doubt about factors that a restart as good as the best one has others for.
+
+    Parameters
+    ----------
+    factors : sequence of str
+        At least one.
+    remedy : str
+
+    Examples
+    --------
+    >>> print(replaced_in_rivals(["a"], "an anchor"))
+    a restart that explains the data as well has other factors in place of a: an anchor
+    """
+    message = f"a restart that explains the data as well has other factors in place of {listed(factors)}"
+    return Finding("rivals", message, remedy, "doubt", factors=tuple(factors))
+
+
+def confirmed_by_chains(
+    findings: Iterable[Finding], factors: Iterable[str], with_edges: Iterable[str] = ()
+) -> list[Finding]:
+    """The same, where doubts that chains dispel are notes.
+
+    A fit doubts factors that none but its best restart found. Markov chains that begin in other axes and come
+    back to one of them are what those restarts were not, so that this doubt shrinks to the other factors.
+
+    A fit also doubts factors for which a rival, a restart that explains the data as well, has others. That is
+    a doubt about the graph as a whole: where a rival has one factor in another place, its neighbours have
+    other edges. So it stays as it is unless chains came back to every factor with an edge, in the fit, in its
+    rivals or in the chains. Then all chains kept hold one set of factors, whichever axes they began in; one
+    that began at a rival (the best of them has its own, if there are four chains) left it, or was left out
+    for its evidence. By the likelihood with rows' factors summed out the rival is none. A rival with more
+    factors than the chains ran over has edges of which they say nothing, and stays one.
 
     Parameters
     ----------
     findings : iterable of Finding
         Of a fit.
     factors : iterable of str
-        That chains came back to.
+        That chains came back to (`graphs.chain_starts.came_back`).
+    with_edges : iterable of str
+        Factors with an edge, anywhere. Default: not known, and doubts about rivals stay.
 
     Examples
     --------
-    >>> doubt = Finding("unconfirmed", "no other restart found b", severity="doubt", factors=("b",))
-    >>> [note] = confirmed_by_chains([doubt], ["a", "b"])
-    >>> note.is_doubt, str(note)
-    (False, 'no other restart found b, but chains that began in other axes came back to it')
+    >>> doubts = [found_by_one_restart(["a", "b"], "fit more"), replaced_in_rivals(["b"], "an anchor")]
+    >>> print(*confirmed_by_chains(doubts, ["b"], ["a", "b"]), sep="\\n")
+    no other restart found a: fit more
+    no other restart found b, but chains that began in other axes came back to it
+    a restart that explains the data as well has other factors in place of b: an anchor
     """
-    known = set(factors)
-    return [
-        replace(finding, message=f"{finding.message}{_CAME_BACK}", remedy="", severity="note")
-        if finding.kind == "unconfirmed" and finding.factors and known.issuperset(finding.factors)
-        else finding
-        for finding in findings
-    ]
+    confirmed, wanted = set(factors), set(with_edges)
+    left: list[Finding] = []
+    for finding in findings:
+        known = tuple(name for name in finding.factors if name in confirmed)
+        if finding.kind == "unconfirmed" and finding.is_doubt and known:
+            lost = tuple(name for name in finding.factors if name not in confirmed)
+            left += [found_by_one_restart(lost, finding.remedy)] if lost else []
+            left.append(_dispelled(found_by_one_restart(known, ""), "them" if len(known) > 1 else "it"))
+        elif finding.kind == "rivals" and finding.is_doubt and wanted and wanted <= confirmed:
+            left.append(_dispelled(finding, "every factor that has an edge"))
+        else:
+            left.append(finding)
+    return left
+
+
+def dispelled_by_chains(findings: Iterable[Finding]) -> list[Finding]:
+    """The notes that `confirmed_by_chains` made of doubts.
+
+    Parameters
+    ----------
+    findings : iterable of Finding
+        Of an edge posterior.
+
+    Examples
+    --------
+    >>> doubts = [found_by_one_restart(["a", "b"], "fit more restarts")]
+    >>> [note.factors for note in dispelled_by_chains(confirmed_by_chains(doubts, ["b"]))]
+    [('b',)]
+    """
+    return [finding for finding in findings if finding.kind in _DISPELLED and not finding.is_doubt]
+
+
+def _dispelled(doubt: Finding, to: str) -> Finding:
+    """A doubt as a note that says to what chains came back."""
+    return replace(doubt, message=f"{doubt.message}{_CAME_BACK.format(to)}", remedy="", severity="note")
 
 
 def write_findings(findings: Iterable[Finding]) -> str:
@@ -275,11 +360,12 @@ def findings_of(fit: FitResult | None = None, idata: ArvizData | None = None) ->
         )
     recorded = read_findings(str(idata.attrs.get("findings", "[]"))) if idata is not None else []
     written = {write_findings([finding]) for finding in recorded}  # a size of NaN equals no other
-    answered = {finding.message.removesuffix(_CAME_BACK) for finding in recorded}
+    # What chains dispelled, or some of it, is another finding in the edge posterior than in the fit.
+    answered = {(f.kind, name) for f in recorded if f.kind in _DISPELLED for name in f.factors}
     extra = [
         candidate
         for candidate in ([] if fit is None else fit.findings)
         if write_findings([candidate]) not in written
-        and not (candidate.kind == "unconfirmed" and candidate.message in answered)
+        and not (candidate.factors and {(candidate.kind, name) for name in candidate.factors} <= answered)
     ]
     return [*extra, *recorded]

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .._utils.wording import listed
 from ._draws import feature_graph_draws, feature_graphs
 from .index_sets import Features, names_of, positions_of
 
@@ -82,15 +83,15 @@ class Atoms:
         exclusive = atoms.pop((group,), ())
         others = [name for name in self.groups if name != group]
         shared = [
-            f"with {_listed([g for g in key if g != group])} ({', '.join(names)})"
+            f"with {listed([g for g in key if g != group])} ({', '.join(names)})"
             for key, names in atoms.items()
         ]
-        alone = f"unlike {_listed(others, 'or') if others else 'nothing else'}, {', '.join(exclusive)}"
+        alone = f"unlike {listed(others, 'or') if others else 'nothing else'}, {', '.join(exclusive)}"
         if not others:
             return f"{group} is {', '.join(exclusive)}"
         if not shared:
-            return f"{group} shares nothing with {_listed(others, 'or')}: it is {', '.join(exclusive)}"
-        genus = f"{group} is what it shares {_listed(shared)}"
+            return f"{group} shares nothing with {listed(others, 'or')}: it is {', '.join(exclusive)}"
+        genus = f"{group} is what it shares {listed(shared)}"
         return f"{genus} and, {alone}" if exclusive else f"{genus} and nothing else"
 
     def __str__(self) -> str:
@@ -256,8 +257,4 @@ def _region(key: tuple[str, ...], groups: tuple[str, ...]) -> str:
     others = [name for name in groups if name not in key]
     if not key:
         return "in none of them"
-    return _listed(key) + (f", not {_listed(others, 'or')}" if others else "")
-
-
-def _listed(names: Sequence[str], word: str = "and") -> str:
-    return f" {word} ".join(phrase for phrase in (", ".join(names[:-1]), names[-1]) if phrase)
+    return listed(key) + (f", not {listed(others, 'or')}" if others else "")

@@ -40,6 +40,7 @@ __all__ = [
     "decided",
     "edge_numbers",
     "edge_rows",
+    "edges_left_empty",
     "has_loadings",
     "holds_scores",
     "judged",
@@ -312,6 +313,7 @@ def decided(
     asked: NDArray[np.bool_],
     doubted: NDArray[np.bool_],
     of_size: bool = False,
+    not_asked: int = 0,
 ) -> str:
     """How much of a table is decided, in a sentence: edges present or absent as `summary` calls them.
 
@@ -324,13 +326,34 @@ def decided(
         Edges that a doubt touches.
     of_size : bool
         Whether an edge is a large loading.
+    not_asked : int
+        From `edges_left_empty`: they are open, too, and no share of what was asked for.
     """
     called = np.where(doubted, "open", edge_verdicts(probability, gap))[asked]
     present, absent, total = int((called == "present").sum()), int((called == "absent").sum()), called.size
     left = total - present - absent
     noun, yes, no = ("loading", "large", "not") if of_size else ("edge", "present", "absent")
     edges = f"1 {noun}" if total == 1 else f"{total} {noun}s"
-    return f"{present + absent} of {edges} decided ({present} {yes}, {absent} {no}), {left} open."
+    rest = f"; so {'is' if not_asked == 1 else 'are'} {not_asked} more, of factors that the fit left empty"
+    counts = f"{present + absent} of {edges} decided ({present} {yes}, {absent} {no}), {left} open"
+    return f"{counts}{rest if not_asked else ''}."
+
+
+def edges_left_empty(findings: Sequence[Finding], n_features: int) -> int:
+    """Edges that chains did not ask for, since the fit had left their factors empty.
+
+    Parameters
+    ----------
+    findings : sequence of Finding
+        Of an edge posterior.
+    n_features : int
+
+    Examples
+    --------
+    >>> edges_left_empty([Finding("empty", "chains ran over two", factors=("factor 3", "factor 4"))], 9)
+    18
+    """
+    return n_features * len({name for f in findings if f.kind == "empty" for name in f.factors})
 
 
 def beside_verdict(fit: FitResult, idata: ArvizData) -> list[str]:

@@ -36,6 +36,7 @@ from .edge_table import (
     compared_runs,
     decided,
     edge_numbers,
+    edges_left_empty,
     has_loadings,
     holds_scores,
     weights_vary,
@@ -185,18 +186,20 @@ def _of_large(
     edges = _arviz.get_group(idata, "edge_posterior")
     by_chain, given = edges["restart_probability"].to_numpy(), edges["given"].to_numpy().astype(bool)
     possible = (by_chain > 0).any(0)
+    findings = findings_of(idata=idata)
     doubted = doubted_edges(
-        findings_of(idata=idata),
+        findings,
         [str(name) for name in edges["feature"].to_numpy()],
         [str(name) for name in edges["factor"].to_numpy()],
     )
     old_gap = edges["gap"].to_numpy()
-    counts = decided(edges["probability"].to_numpy(), old_gap, possible & ~given, doubted)
+    rest = edges_left_empty(findings, len(p))
+    counts = decided(edges["probability"].to_numpy(), old_gap, possible & ~given, doubted, not_asked=rest)
     of_edges = agreed(old_gap, run)
     lines: list[str] = []
     for line in str(idata.attrs.get("verdict", "")).splitlines():
         if line == counts:
-            lines.append(decided(p, gap, possible, doubted, of_size=True))
+            lines.append(decided(p, gap, possible, doubted, of_size=True, not_asked=rest))
         else:
             lines += agreement if line in of_edges else [line]
     return lines

@@ -9,6 +9,7 @@ that gives only a score says so in the attrs and its column is called `score`: a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from ..data.read import read_like
 from ..data.stores import store_of
 from ..findings.finding import Finding, confirmed_by_chains, doubted_edges
 from ..graphs.selection import edge_gap
-from ..inference.training.restarts import compared_restarts, prescribed_in_fit
+from ..inference.training.restarts import compared_restarts, prescribed_in_fit, rival_restarts
 from . import arviz as _arviz
 from .draws import graph_numbers
 from .edge_table import (
@@ -31,6 +32,7 @@ from .edge_table import (
     concluded,
     decided,
     edge_numbers,
+    edges_left_empty,
     has_loadings,
     holds_scores,
     packed,
@@ -197,7 +199,7 @@ def to_arviz(
         coords["sample"] = list(rows or fit.sample_names)
         if x is not None and len(x) != len(coords["sample"]):
             groups.pop("observed_data", None)
-    of_fit = confirmed_by_chains(fit.findings, confirmed)
+    of_fit = confirmed_by_chains(fit.findings, confirmed, _with_edges(fit, p) if confirmed else ())
     conclusion = concluded(of_fit, findings, gap, "restart" if chain_restart is None else "chain")
     if not is_score:
         # What every run gives no chance at all is forbidden, or of a factor that the runs are not over.
@@ -205,9 +207,18 @@ def to_arviz(
         doubted = doubted_edges([*of_fit, *findings], fit.feature_names, fit.factor_names)
         # After the rows used, where they are not all: every number is of these.
         first = int(bool(findings) and findings[0].kind == "rows")
-        conclusion.insert(first, decided(p, gap, asked, doubted))
+        not_asked = edges_left_empty(findings, len(p))
+        conclusion.insert(first, decided(p, gap, asked, doubted, not_asked=not_asked))
     about = attributes(fit, method, is_score, note, attrs, findings, conclusion, of_fit)
     return packed(fit, groups, elbos | dict(chain_stats or {}), "factor", coords, about, origin, good)
+
+
+def _with_edges(fit: Fit, probability: NDArray[np.float64]) -> list[str]:
+    """Factors with an edge in the best restart, in one as good, or in the chains."""
+    as_good = rival_restarts(fit)[1]
+    as_good[int(fit.best)] = True
+    there = (np.asarray(fit.weights)[as_good] != 0).any((0, 1)) | (probability > 0.5).any(0)
+    return list(compress(fit.factor_names, there))
 
 
 def _check_draws(draws: NDArray[Any], shape: tuple[int, ...], best: int) -> None:

@@ -13,7 +13,12 @@ from benchmarks import certificates
 from benchmarks.certificates import compare, table_idata
 from pyro_sparse.certificates.table import criteria_of
 from pyro_sparse.certificates.table_checks import agreement_of, curves_of
-from pyro_sparse.findings.finding import Finding, write_findings
+from pyro_sparse.findings.finding import (
+    Finding,
+    confirmed_by_chains,
+    replaced_in_rivals,
+    write_findings,
+)
 from pyro_sparse.inference.table.folded import folded
 from pyro_sparse.posterior.draws import graph_draws, pooled
 from tests._fake_fit import fake_fit
@@ -293,6 +298,21 @@ def test_restarts_that_found_something_else_make_a_doubt():
     assert found.assumptions.at["restarts agree", "holds"] is None
     single = curved_fit(ANCHORED, one, restarts=1)
     assert "one only" in ps.identify(single, idata=idata).assumptions.at["restarts agree", "figure"]
+
+
+def test_a_doubt_of_restarts_that_chains_dispelled_is_none_in_a_certificate():
+    idata = sure(ANCHORED, chains=2)
+    fit = curved_fit(ANCHORED, [[straight, straight]] * 5)
+    fit.elbo[:] = fit.heldout_elbo[:] = -1.0
+    fit.alignment["congruence"][2, 1] = 0.5
+    doubts, names = [replaced_in_rivals(["factor 2"], "an anchor")], ["factor 1", "factor 2"]
+    for confirmed, verdict in ((names[:1], "unresolved"), (names, "identified")):
+        idata.attrs["findings"] = write_findings(confirmed_by_chains(doubts, confirmed, names))
+        found = ps.identify(fit, idata=idata)
+        assert found.table["verdict"].tolist() == ["identified", verdict]
+        agree = found.assumptions.loc["restarts agree"]
+        assert agree["holds"] == (verdict == "identified")
+        assert ("chains that began in other axes came back" in agree["figure"]) == agree["holds"]
 
 
 def test_a_factor_that_looks_folded_makes_a_doubt():

@@ -13,7 +13,6 @@ import pyro_sparse
 from pyro_sparse.cli.commands import app
 from pyro_sparse.cli.explain import all_explanations, explained
 from pyro_sparse.data.checks import sequences
-from pyro_sparse.inference.training import restarts
 
 PACKAGE = Path(pyro_sparse.__file__).parent
 TREES = [ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))]
@@ -21,7 +20,7 @@ TREES = [ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))]
 
 def filed_kinds():
     """First arguments of `Finding(…)`; where that is a name, what it can be."""
-    kinds = {kind for kind, _ in restarts._OF_FACTORS.values()} | set(sequences._WORDS)
+    kinds = set(sequences._WORDS)
     for tree in TREES:
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding" and node.args:

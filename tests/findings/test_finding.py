@@ -9,17 +9,21 @@ import numpy as np
 import pytest
 
 import pyro_sparse as ps
+from pyro_sparse._utils.wording import listed
 from pyro_sparse.findings.finding import (
     Finding,
     confirmed_by_chains,
+    dispelled_by_chains,
     doubted_edges,
     findings_of,
+    found_by_one_restart,
     read_findings,
+    replaced_in_rivals,
     sentences,
     write_findings,
 )
 from pyro_sparse.graphs import bayesian_fdr
-from pyro_sparse.posterior.edge_table import selected_edges
+from pyro_sparse.posterior.edge_table import beside_verdict, selected_edges
 from tests._fake_fit import fake_fit
 
 DOUBT = Finding("restarts", "no other restart found factor 2", "an anchor", "doubt", factors=("factor 2",))
@@ -64,29 +68,95 @@ def test_files_keep_findings_as_they_are():
 
 
 def test_chains_confirm_what_no_other_restart_found_and_nothing_else():
-    unconfirmed = replace(DOUBT, kind="unconfirmed")
+    unconfirmed = found_by_one_restart(["factor 2"], "an anchor")
     assert confirmed_by_chains([DOUBT, unconfirmed, NOTE], ["factor 1"]) == [DOUBT, unconfirmed, NOTE]
     restart, note, rest = confirmed_by_chains([DOUBT, unconfirmed, NOTE], ["factor 1", "factor 2"])
     assert (restart, rest) == (DOUBT, NOTE) and not note.is_doubt and note.factors == ("factor 2",)
-    both = replace(unconfirmed, factors=("factor 2", "factor 3"))
-    assert confirmed_by_chains([both], ["factor 2"]) == [both]
+    assert confirmed_by_chains([note], ["factor 2"]) == [note]  # it has been said
 
 
-def test_a_doubt_that_chains_took_back_does_not_return_with_the_fit():
-    fit = fake_fit()
-    name = fit.factor_names[0]
-    doubt = Finding("unconfirmed", f"no other restart found {name}", "more", "doubt", factors=(name,))
-    fit.findings.extend([doubt, replace(DOUBT, factors=(name,))])
+def test_a_doubt_of_several_factors_shrinks_to_those_that_chains_did_not_confirm():
+    three = found_by_one_restart(["factor 2", "factor 5", "factor 7"], "an anchor")
+    assert str(three) == "no other restart found factor 2, factor 5 and factor 7: an anchor"
+    left, gone = confirmed_by_chains([three], ["factor 1", "factor 5"])
+    assert left == found_by_one_restart(["factor 2", "factor 7"], "an anchor")
+    came_back = "but chains that began in other axes came back to"
+    assert str(gone) == f"no other restart found factor 5, {came_back} it" and gone.factors == ("factor 5",)
+    assert dispelled_by_chains([left, gone, NOTE]) == [gone]
+    (gone,) = confirmed_by_chains([three], three.factors)
+    assert not gone.is_doubt and str(gone) == f"{three.message}, {came_back} them"
+
+
+def test_a_rival_is_none_if_chains_came_back_to_all_factors_with_edges_and_to_no_fewer():
+    """Not even if they came back to the one factor that it has another for."""
+    rival, every = replaced_in_rivals(["factor 2"], "an anchor"), ["factor 1", "factor 2", "factor 3"]
+    assert rival.is_doubt and rival.kind == "rivals"
+    for confirmed, with_edges in ((["factor 2"], every), (every[:2], every), (every, ()), ((), ())):
+        assert confirmed_by_chains([rival], confirmed, with_edges) == [rival]
+    for confirmed, with_edges in ((every, every), (every, every[1:])):
+        (note,) = confirmed_by_chains([rival], confirmed, with_edges)
+        assert not note.is_doubt and note.factors == ("factor 2",) and not note.remedy
+        assert note.message == (
+            f"{rival.message}, but chains that began in other axes came back to every factor that has an edge"
+        )
+        assert doubted_edges([note], ROWS, COLUMNS).sum() == 0 and dispelled_by_chains([note]) == [note]
+
+
+def packed(fit, confirmed, empty=()):
+    """An edge posterior in which every edge is probable, but for those of empty factors."""
     numbers = np.full(fit.weights.shape[1:], 0.99)
-    draws = np.ones((len(fit.weights), 4, *numbers.shape), np.int8)
-    packed = {"edge": draws, "weight": draws * 0.5, "probability": numbers, "method": "mcmc"}
-    packed |= {"is_score": False, "note": "of a test"}
-    before = ps.posterior.tables.to_arviz(fit, **packed)
-    after = ps.posterior.tables.to_arviz(fit, **packed, confirmed=[name])
-    kinds = [[f.kind for f in findings_of(fit, idata) if f.is_doubt] for idata in (before, after)]
-    assert sorted(kinds[0]) == ["restarts", "unconfirmed"] and kinds[1] == ["restarts"]
-    said = f"No other restart found {name}: more"
-    assert said in before.attrs["verdict"] and said not in after.attrs["verdict"]
+    numbers[:, list(empty)] = 0.0
+    draws = np.broadcast_to(numbers > 0, (len(fit.weights), 4, *numbers.shape)).astype(np.int8)
+    return ps.posterior.tables.to_arviz(
+        fit, edge=draws, weight=draws * 0.5, probability=numbers, method="mcmc", is_score=False,
+        note="of a test", confirmed=confirmed,
+    )  # fmt: skip
+
+
+def test_what_chains_confirm_does_not_return_with_the_fit():
+    """Of all factors, which one restart alone found: in the findings, the verdict, and beside it."""
+    fit = fake_fit()
+    names = fit.factor_names
+    fit.findings = [found_by_one_restart(names, "fit more"), replace(EDGE, source="fit")]
+    before, some, after = (packed(fit, names[:n]) for n in (0, 1, len(names)))
+    for idata, left in ((before, names), (some, names[1:]), (after, [])):
+        doubts = [finding for finding in findings_of(fit, idata) if finding.is_doubt]
+        assert [(f.kind, list(f.factors)) for f in doubts if f.kind == "unconfirmed"] == (
+            [("unconfirmed", left)] if left else []
+        )
+        assert findings_of(fit, idata) == findings_of(idata=idata)
+        said = idata.attrs["verdict"].count("No other restart found")
+        assert said == bool(left) and (not left or f"{listed(left)}: fit more." in idata.attrs["verdict"])
+        beside = [text for text in beside_verdict(fit, idata) if "no other restart" in text]
+        assert len(beside) == (len(left) < len(names))  # what chains confirmed
+    assert [f.kind for f in findings_of(fit, after) if f.is_doubt] == ["chains"]
+
+
+def test_edges_of_a_rivals_factor_are_open_until_chains_came_back_to_all_factors():
+    fit = fake_fit()
+    names = fit.factor_names
+    fit.findings = [replaced_in_rivals(names[:1], "fit more")]
+    some, every = (packed(fit, names[:n]) for n in (1, len(names)))
+    assert "as well has other factors in place of factor 1: fit more." in some.attrs["verdict"]
+    assert "other factors" not in every.attrs["verdict"]
+    for idata, is_doubt in ((some, True), (every, False)):
+        (finding,) = findings_of(fit, idata)
+        assert finding.is_doubt == is_doubt
+        table = ps.summary(idata)
+        open_ = (table["verdict"] == "open")[table["factor"] == names[0]]
+        assert open_.all() if is_doubt else not open_.all()
+
+
+def test_a_rival_with_a_factor_more_than_the_chains_have_stays_a_rival():
+    fit = fake_fit(n_factors=3, n_active=3)
+    fit.findings = [replaced_in_rivals(fit.factor_names[:1], "fit more")]
+    fit.weights[fit.best][:, 2] = 0.0
+    fit.heldout_elbo[:] = [0.0, *[-1.0] * (fit.n_restarts - 1)]
+    assert fit.best == 0 and (fit.weights[1:, :, 2] != 0).any()
+    for behind, is_rival in ((0.01, True), (1.0, False)):
+        fit.heldout_elbo[1] = -behind
+        (finding,) = findings_of(idata=packed(fit, fit.factor_names[:2], empty=[2]))
+        assert finding.is_doubt == is_rival
 
 
 def test_bad_findings_are_refused():

@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import norm
 
 import pyro_sparse as ps
+from pyro_sparse.findings.finding import Finding
 from pyro_sparse.graphs.selection import q_values
 from pyro_sparse.posterior import arviz as _arviz
 from pyro_sparse.posterior.salience import salience
@@ -226,6 +227,37 @@ def test_the_verdict_is_of_large_loadings():
     assert said[2].startswith("1 edge is disputed between the chains")
     agreed = ps.salient_edges(idata, 0.1).attrs["verdict"]
     assert agreed.endswith("No edge is disputed between the chains.")
+
+
+@pytest.mark.parametrize(
+    ("empty", "said"),
+    [
+        ([], "."),
+        ([3], "; so are 12 more, of factors that the fit left empty."),
+        ([2, 3], "; so are 24 more, of factors that the fit left empty."),
+    ],
+)
+def test_edges_that_chains_did_not_ask_for_are_counted_by_themselves(empty, said):
+    """And the summary has as many open edges as the sentence says in all."""
+    fit, shape = fake_fit(n_restarts=3), (2, 50, 12, 4)
+    p = np.ones(shape[2:])
+    p[0, 0], p[:, empty] = 0.5, 0.0
+    edge = np.broadcast_to(p > 0, shape).astype(np.int8)
+    names = tuple(fit.factor_names[k] for k in empty)
+    findings = [Finding("empty", "chains ran over the rest", source="chains", factors=names)] if empty else []
+    idata = to_arviz(
+        fit, edge=edge, weight=edge * 0.5, probability=p, restart_probability=np.stack([p, p]),
+        chain_restart=[0, 0], method="mcmc", is_score=False, note="", kept=[True, True], findings=findings,
+    )  # fmt: skip
+    n, left = 12 * (4 - len(empty)), 12 * len(empty)
+    first = idata.attrs["verdict"].splitlines()[0]
+    assert first == f"{n - 1} of {n} edges decided ({n - 1} present, 0 absent), 1 open{said}"
+    assert (ps.summary(idata)["verdict"] == "open").sum() == 1 + left
+    large = ps.salient_edges(idata)
+    assert large.attrs["verdict"].splitlines()[1] == (
+        f"{n} of {n} loadings decided ({n} large, 0 not), 0 open{said}"
+    )
+    assert (ps.summary(large)["verdict"] == "open").sum() == left
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import torch
 from ..._utils.checks import check_whole
 from ..._utils.options import check_options, options_of
 from ..._utils.version import __version__
-from ...findings.finding import Finding, write_findings
+from ...findings.finding import Finding, found_by_one_restart, write_findings
 from ...graphs.alignment import SAME_FACTOR, Alignment, align, apply_alignment, orient
 from ..training import checkpoint as files
 from ..training._repr import in_short
@@ -215,11 +215,6 @@ class ProgramFit(FitResult):
             return []
         others = np.delete(np.nan_to_num(np.abs(self.alignment["congruence"])), self.best, axis=0)
         used = (self.edge_score[self.best] > 0.5).any(0)
-        return [
-            Finding(
-                "unconfirmed", f"no other restart found {self.factor_names[k]}",
-                "more restarts, or prior knowledge of its edges, would settle it", "doubt",
-                factors=(self.factor_names[k],),
-            )
-            for k in np.flatnonzero(used & (others.max(0) < SAME_FACTOR))
-        ]  # fmt: skip
+        lost = [self.factor_names[k] for k in np.flatnonzero(used & (others.max(0) < SAME_FACTOR))]
+        remedy = "more restarts, or prior knowledge of edges, would settle it"
+        return [found_by_one_restart(lost, remedy)] if lost else []

@@ -16,7 +16,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from ..._utils.torch_state import first_rows, undisturbed
-from ...findings.finding import Finding
+from ...findings.finding import Finding, found_by_one_restart, replaced_in_rivals
 from ...graphs.alignment import SAME_FACTOR, SAME_LATENTS, Alignment, align, orient
 from ...graphs.selection import kept_restarts
 
@@ -64,11 +64,6 @@ ModelT = TypeVar("ModelT", bound="FactorModel | LatentTransition")
 GROUP_BYTES = 400e6
 _REPLACED = "a restart that explains the data as well has another factor in its place"
 _UNFOUND = "no other restart found it"
-# Of each reason for a doubt the kind of finding and its message.
-_OF_FACTORS = {
-    _REPLACED: ("restarts", "a restart that explains the data as well has other factors in place of {}"),
-    _UNFOUND: ("unconfirmed", "no other restart found {}"),
-}
 _MOST_ROWS = 2000  # whose factors are compared between restarts
 _AS_GOOD = 0.05  # nats per row below the best up to which a restart explains the data as well
 # Nats below the best criterion of a graph at its maximum, an approximate log evidence, up to which its graph
@@ -464,23 +459,22 @@ def doubted_factors(fit: Fit, used: np.ndarray | None = None) -> list[str]:
 def restart_findings(fit: Fit) -> list[Finding]:
     """Doubts about factors of the best restart that others lack.
 
-    Of factors that others have something else for, one; of those that none has, one each, since chains may
-    confirm one of them and not another (`findings.confirmed_by_chains`).
+    One of those that a rival has others for, and one of those that none has; chains may dispel them
+    (`findings.finding.confirmed_by_chains`).
 
     Parameters
     ----------
     fit : Fit
     """
-    groups: dict[tuple[str, str], list[str]] = {}
-    for name, reason in zip(fit.factor_names, doubted_factors(fit), strict=True):
-        if reason:
-            groups.setdefault((reason, name if reason == _UNFOUND else ""), []).append(name)
-    remedy = "more restarts, or an anchor for it, would settle it"
-    return [
-        Finding(kind, message.format(", ".join(names)), remedy, "doubt", factors=tuple(names))
-        for (reason, _), names in groups.items()
-        for kind, message in [_OF_FACTORS[reason]]
-    ]
+    # what `unconfirmed` has said of a dense fit is not said again
+    known = {name for f in fit.findings if f.kind == "restarts" and f.is_doubt for name in f.factors}
+    findings, reasons = [], doubted_factors(fit)
+    remedy = "more restarts, or an anchor, would settle it"
+    for reason, doubt in ((_REPLACED, replaced_in_rivals), (_UNFOUND, found_by_one_restart)):
+        names = [name for name, why in zip(fit.factor_names, reasons, strict=True) if why == reason]
+        names = [name for name in names if reason != _UNFOUND or name not in known]
+        findings += [doubt(names, remedy)] if names else []
+    return findings
 
 
 def only_restart(n_restarts: int) -> list[Finding]:

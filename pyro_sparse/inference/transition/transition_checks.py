@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..._utils.wording import listed
 from ...data.sequences import SequenceBatch
 from ...findings.finding import Finding
 from ...graphs.alignment import SAME_LATENTS
@@ -199,7 +200,7 @@ def axis_findings(checks: AxisChecks, names: Sequence[str], lags: int) -> list[F
         findings.append(
             Finding(
                 "noise",
-                f"{_and([names[k] for k in sharers])} move together within a step, beyond what drives them "
+                f"{listed([names[k] for k in sharers])} move together within a step, beyond what drives them "
                 f"(correlation {checks.noise_correlation[i, j]:.2f} of {names[j]} and {names[i]}): they act "
                 "on each other faster than the steps, share a cause that is not in the table, or are mixed",
                 "give shorter steps, or what they share as an action",
@@ -214,9 +215,9 @@ def axis_findings(checks: AxisChecks, names: Sequence[str], lags: int) -> list[F
         findings.append(
             Finding(
                 "influence",
-                f"{names[k]} may hold some of {_and(others)}: with that its Jacobian would have the same "
+                f"{names[k]} may hold some of {listed(others)}: with that its Jacobian would have the same "
                 "zeros, so that other axes are as sparse",
-                f"more sequences, or an action that drives {names[k]} and not {_and(others, 'or')}",
+                f"more sequences, or an action that drives {names[k]} and not {listed(others, 'or')}",
                 "doubt",
                 factors=(names[k],),
                 size=float(checks.mixing[k].max()),
@@ -379,7 +380,7 @@ def restart_findings(
         findings.append(
             Finding(
                 "restarts",
-                f"no other restart found {_and([names[int(k)] for k in lost])}: the nearest recovers it to "
+                f"no other restart found {listed([names[int(k)] for k in lost])}: the nearest recovers it to "
                 f"R = {figures}",
                 "more restarts, or more sequences",
                 "doubt",
@@ -435,7 +436,3 @@ def _recovered(latents: np.ndarray, other_latents: np.ndarray, allowed: np.ndarr
         residual = latents[:, k] - design @ np.linalg.lstsq(design, latents[:, k], rcond=None)[0]
         recovered.append(float(np.sqrt(max(0.0, 1 - residual.var() / max(latents[:, k].var(), 1e-300)))))
     return recovered
-
-
-def _and(names: Sequence[str], word: str = "and") -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"

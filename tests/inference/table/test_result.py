@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal
 
 import pyro_sparse as ps
 from pyro_sparse.findings.finding import Finding
-from pyro_sparse.inference.training.restarts import doubted_factors, restart_findings
+from pyro_sparse.inference.training.restarts import doubted_factors, restart_findings, unconfirmed
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.priors import SpikeSlabLasso
 
@@ -150,12 +150,17 @@ def test_agreement_by_hand(found):
     assert nothing["similarity"].isna().all() and nothing["factors"].tolist() == [0]
 
 
-def test_each_factor_that_no_restart_has_is_a_doubt_of_its_own(found):
+def test_factors_that_no_restart_has_are_one_doubt(found):
     one = np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 1]])
     other = np.array([[1, 0], [0, 1], [1, 0], [0, 1], [1, 0], [0, 1]])
-    doubts = restart_findings(with_restarts(found, [one, other], [-1, -2]))
-    assert [doubt.kind for doubt in doubts] == ["unconfirmed"] * 2
-    assert [doubt.factors for doubt in doubts] == [(name,) for name in found.factor_names[:2]]
+    (doubt,) = restart_findings(with_restarts(found, [one, other], [-1, -2]))
+    assert (doubt.kind, doubt.factors) == ("unconfirmed", ("factor 1", "factor 2")) and doubt.is_doubt
+    assert doubt.message == "no other restart found factor 1 and factor 2"
+    dense = with_restarts(found, [one, other], [-1, -2])
+    dense.findings = unconfirmed(dense.alignment["congruence"], dense.best, ["factor 1", "another"])
+    (rest,) = restart_findings(dense)
+    assert str(dense.findings[0]).startswith("no other restart found factor 1, another: ")
+    assert rest.factors == ("factor 2",)  # the other one has been said
 
 
 def test_graphs_at_their_maximum_are_as_good_by_their_own_criterion(found):
@@ -189,7 +194,7 @@ def test_a_fit_is_unsure_where_others_could_have_agreed(found):
         "", "a restart that explains the data as well has another factor in its place",
     ]  # fmt: skip
     (doubt,) = restart_findings(fit)
-    assert doubt.is_doubt and doubt.factors == ("factor 2",)
+    assert doubt.is_doubt and doubt.factors == ("factor 2",) and doubt.kind == "rivals"
     assert doubted_factors(fit, np.array([True, False])) == ["", ""]
     assert doubted_factors(with_restarts(found, [one, other], [-1, -2])) == ["", "no other restart found it"]
 

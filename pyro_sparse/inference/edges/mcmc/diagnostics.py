@@ -7,15 +7,18 @@ in other axes than the fit. Chains also speak for a factor: those that began in 
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...._utils.wording import listed
 from ....findings.finding import Finding
 from ....graphs._mixing import split_rhat
 from ....graphs.alignment import SAME_FACTOR, similarity
 from ....graphs.chain_groups import ChainPool, gap_within
+from ....graphs.chain_starts import came_back
 from ....graphs.chain_verdict import (
     alternative_graphs,
     contradictions,
@@ -29,6 +32,7 @@ from ..density.mixture import MixtureDensity
 from ..density.scales import ScaleCheck, check_scales, of_one_kind, unlike_prior
 from .accumulator import ChainSummary
 from .initialise import parameters_of, weight_density
+from .plan import pivot_of
 
 if TYPE_CHECKING:
     from ...table.result import Fit
@@ -97,8 +101,7 @@ def spoken(
     of_prior : bool
         Whether an edge is what the fit's prior says, so that its scales are checked.
     began : ndarray (chain, feature, factor), optional
-        Standardised loadings that the chains began at, in any order and signs; NaN of chains that began at a
-        restart of the fit.
+        Standardised loadings that the chains began at, as `came_back` wants them.
     """
     keep = pool.keep
     rates = chains.eta[keep].mean((0, 1))
@@ -125,7 +128,10 @@ def spoken(
     findings += _uneven_weights(fit, chains, keep)
     findings += _other_axes(fit, chains.weight[keep].mean((0, 1)))
     findings = [*unused, *findings]  # the first line of the verdict: all others are of these rows
-    confirmed = [] if began is None else _came_back(fit, chains, pool, began)
+    confirmed = []
+    if began is not None:
+        returned = came_back(chains.weight.mean(1), began, pivot_of(fit), pool)
+        confirmed = list(compress(fit.factor_names, returned))
     p_value = np.nan if check is None else check.p_value
     return Spoken(findings, warned, confirmed, (slab, spike), p_value)
 
@@ -144,20 +150,14 @@ def left_out_factors(fit: Fit, kept: int | None, engine_can: bool = True) -> lis
     names = tuple(fit.factor_names[kept:]) if kept is not None else ()
     if not names:
         return []
+    empty = f"{len(names)} factors" if len(names) > _NAMED else listed(names)
     message = (
         f"Chains ran over the {kept} factor{'s' if kept != 1 else ''} that the fit kept, and do not say "
-        f"whether the data want edges of {_and(names)}, which it left empty"
+        f"whether the data want edges of {empty}, which it left empty"
     )
     remedy = 'edge_posterior("program") asks for them, too, and takes longer' if engine_can else ""
     # no doubt of what the fit kept; but edges of these are open, for nobody has asked whether they are absent
     return [Finding("empty", message, remedy, source="chains", factors=names)]
-
-
-def _and(names: tuple[str, ...]) -> str:
-    """Names, the last one after "and"; of many, how many there are."""
-    if len(names) > _NAMED:
-        return f"{len(names)} factors"
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
 def _held(fit: Fit) -> list[str]:
@@ -261,28 +261,6 @@ def _lost_in_chains(fit: Fit, weight: Array) -> list[Finding]:
     message = f"{', '.join(lost)}: the chains of the edge posterior do not agree on it"
     remedy = "an anchor for it, more rows, or more restarts"
     return [Finding("chains", message, remedy, "doubt", "chains", factors=lost)]
-
-
-def _came_back(fit: Fit, chains: ChainSummary, pool: ChainPool, began: Array) -> list[str]:
-    """Factors that all chains kept have in common and that some chain did not have when it began.
-
-    If the fit has them, too, that is one chain, else two: then the fit is the one that has other axes.
-    """
-    means = chains.weight.mean(1)
-    together = np.average(means[pool.keep], axis=0, weights=pool.weight[pool.keep])
-    fitted = np.sign(fit.weights[fit.best]) * np.sqrt(fit.effects[fit.best])
-    names = []
-    for k, name in enumerate(fit.factor_names):
-        factor = together[:, [k]]
-        everywhere = [similarity(means[c][:, [k]], factor)[0, 0] for c in np.flatnonzero(pool.keep)]
-        elsewhere = [
-            np.abs(similarity(began[c], factor)).max() < SAME_FACTOR
-            for c in np.flatnonzero(pool.keep & np.isfinite(began).all((-1, -2)))
-        ]
-        fits = similarity(fitted[:, [k]], factor)[0, 0]
-        if min(everywhere) >= SAME_FACTOR and sum(elsewhere) >= (1 if fits >= SAME_FACTOR else 2):
-            names.append(name)
-    return names
 
 
 def _uneven_weights(fit: Fit, chains: ChainSummary, keep: NDArray[np.bool_]) -> list[Finding]:

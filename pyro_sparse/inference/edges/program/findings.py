@@ -1,4 +1,4 @@
-"""What chains over a program file against their own numbers, and which doubts of the fit they dispel."""
+"""What chains over a program file against their own numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ....findings.finding import Finding
 from ....graphs._mixing import split_rhat
-from ....graphs.alignment import SAME_FACTOR, similarity
+from ....graphs.alignment import SAME_FACTOR
 from ....graphs.chain_groups import ChainPool, gap_within
 from ....graphs.chain_verdict import alternative_graphs, disputed_columns, left_out
 from ....graphs.selection import unresolved
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...table.result import Fit
     from .sampler import ProgramDraws
 
-__all__ = ["came_back", "chain_findings", "loose_factors"]
+__all__ = ["chain_findings", "loose_factors"]
 
 Array = NDArray[np.float64]
 
@@ -88,20 +88,6 @@ def chain_findings(
             Finding("sweeps", message, f"want {_LEAST_SWEEPS} at least", source="chains", size=done)
         )
     return findings
-
-
-def came_back(fit: Fit | ProgramFit, draws: ProgramDraws, pool: ChainPool, began: Array) -> list[str]:
-    """Factors that all chains kept have in common and that some chain did not have when it began."""
-    means, kept = draws.weight.mean(1), np.flatnonzero(pool.keep)
-    together = np.average(means[kept], axis=0, weights=pool.weight[kept])
-    names = []
-    for k, name in enumerate(fit.factor_names):
-        factor = together[:, [k]]
-        everywhere = [similarity(means[c][:, [k]], factor)[0, 0] for c in kept]
-        elsewhere = [np.abs(similarity(began[c], factor)).max() < SAME_FACTOR for c in kept]
-        if min(everywhere) >= SAME_FACTOR and any(elsewhere):
-            names.append(name)
-    return names
 
 
 def loose_factors(weight: Array, probability: Array) -> dict[int, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,7 @@ from ...._utils.types import ArvizData, TableLike, VectorLike
 from ....data.large_table import LargeTable
 from ....findings.finding import Finding
 from ....graphs.chain_groups import ChainPool, pool_chains
+from ....graphs.chain_starts import came_back
 from ....graphs.chain_verdict import contradictions
 from ....graphs.selection import edge_gap
 from ....posterior.tables import to_arviz
@@ -38,7 +40,7 @@ from ..density.scales import check_scales, unlike_prior
 from ..mcmc.density_check import OtherProgram
 from ..mcmc.initialise import DecoderPrior, weight_density
 from ..mcmc.plan import chain_plan, is_exact, is_free, pivot_of, table_of
-from .findings import came_back, chain_findings
+from .findings import chain_findings
 from .model_program import ModelProgram, model_program, refuse_other_density
 from .sampler import ProgramDraws, check_lengths, run_program
 
@@ -128,7 +130,10 @@ def engine_edges(
         )  # fmt: skip
     pool = pool_chains(draws.prob, draws.prob_error, draws.log_marginal.mean(1), None, REACH)
     began = start["W"].reshape(chains, -1, fit.model.n_factors).cpu().numpy()
-    return _packed(fit, made, draws, pool, table, X, restarts, turned, began, sweeps - warm_up)
+    began = np.where(np.array(turned)[:, None, None], began, np.nan)
+    returned = came_back(draws.weight.mean(1), began, pivot_of(fit), pool)
+    confirmed = list(compress(fit.factor_names, returned))
+    return _packed(fit, made, draws, pool, table, X, restarts, turned, confirmed, sweeps - warm_up)
 
 
 def _recorded(
@@ -231,7 +236,7 @@ def _packed(
     X: TableLike | None,
     restarts: list[int],
     turned: list[bool],
-    began: Array,
+    confirmed: list[str],
     wanted: int,
 ) -> ArvizData:
     keep, gap = pool.keep, edge_gap(draws.prob, pool.keep)
@@ -277,7 +282,7 @@ def _packed(
         ),
         X=X,
         findings=findings,
-        confirmed=came_back(fit, draws, pool, began),
+        confirmed=confirmed,
         attrs={
             "rows_used": len(table.x), "sweeps": draws.sweeps, "sweeps_wanted": wanted,
             "stopped_by": draws.stopped_by, "interrupted": int(draws.stopped_by == "interrupt"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from ....findings.finding import Finding, confirmed_by_chains, doubted_edges
 from ....graphs.chain_groups import ChainPool
 from ....graphs.selection import edge_gap
 from ....posterior.edge_table import attributes, concluded, decided, edge_numbers, packed
-from .findings import came_back, chain_findings
+from .findings import chain_findings
 
 if TYPE_CHECKING:
     from ...program.result import ProgramFit
@@ -32,7 +33,7 @@ def packed_edges(
     pool: ChainPool,
     restarts: list[int],
     turned: list[bool],
-    began: Array | None,
+    confirmed: Sequence[str],
     wanted: int,
     is_score: bool = False,
 ) -> ArvizData:
@@ -50,8 +51,8 @@ def packed_edges(
         That chains began at.
     turned : list of bool
         Whether in other axes.
-    began : ndarray (chain, feature, factor) or None
-        Weights where they began.
+    confirmed : sequence of str
+        Factors that chains from other axes came back to.
     wanted : int
         Sweeps after the warm-up, of each chain.
     is_score : bool
@@ -62,7 +63,6 @@ def packed_edges(
     effect = np.average(_shares(draws.weight)[keep], axis=0, weights=pool.weight[keep])
     findings = [] if is_score else chain_findings(fit, draws, pool, gap, wanted, fit.layout.has_axes)
     findings += _held(fit)
-    confirmed = [] if is_score or began is None else came_back(fit, draws, pool, began)
     of_fit = confirmed_by_chains(fit.findings, confirmed)
     conclusion = concluded(of_fit, findings, gap, "restart" if is_score else "chain")
     if not is_score:

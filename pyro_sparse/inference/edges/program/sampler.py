@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from itertools import compress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from ...._utils.torch_state import undisturbed
 from ...._utils.types import ArvizData
 from ....distributions.edge_weights import NEVER
 from ....graphs.chain_groups import pool_chains
+from ....graphs.chain_starts import came_back
 from ...program.recorded import RecordedDensity
 from ...program.result import REACH
 from ...program.sweeps import ProgramChains
@@ -140,7 +142,7 @@ def program_edges(
         restarts, turned = _plan(fit, chains)
         density = RecordedDensity(fit.model, fit.data, chains, seed=seed, device=str(fit.settings["device"]))
         start = _starts(fit, restarts, turned, seed)
-        began = _loadings(start, site)
+        began = np.where(np.array(turned)[:, None, None], _loadings(start, site), np.nan)
         start = {name: value.to(density.device) for name, value in start.items()}
         draws = run_program(
             density, start, site, pivot=_pivot(fit, density, names), frame_sites=names, sweeps=sweeps,
@@ -148,7 +150,9 @@ def program_edges(
         )  # fmt: skip
     level = draws.log_marginal.mean(1)
     pool = pool_chains(draws.prob, draws.prob_error, level, None, REACH)
-    return packed_edges(fit, site, draws, pool, restarts, turned, began, sweeps - warm_up)
+    returned = came_back(draws.weight.mean(1), began, _fitted(fit, site), pool)
+    confirmed = list(compress(fit.factor_names, returned))
+    return packed_edges(fit, site, draws, pool, restarts, turned, confirmed, sweeps - warm_up)
 
 
 def check_lengths(chains: int, sweeps: int, warm_up: int | None) -> int:
@@ -442,7 +446,7 @@ def program_scores(fit: ProgramFit, num_draws: int = 500, seed: int = 0) -> Arvi
     )  # fmt: skip
     pool = pool_chains(p, np.zeros(p.shape), fit.log_marginal, None, REACH)
     restarts = list(range(fit.n_restarts))
-    return packed_edges(fit, fit.site, draws, pool, restarts, [False] * len(restarts), None, 0, is_score=True)
+    return packed_edges(fit, fit.site, draws, pool, restarts, [False] * len(restarts), [], 0, is_score=True)
 
 
 def _plan(fit: ProgramFit, chains: int) -> tuple[list[int], list[bool]]:
@@ -476,15 +480,19 @@ def _loadings(start: Position, site: str) -> Array:
     return weight.reshape(len(weight), -1, weight.shape[-1]).cpu().numpy()
 
 
-def _pivot(fit: ProgramFit, density: RecordedDensity, names: list[str]) -> Array:
-    """The fit's weights of all sites as loadings; those of other sites than the first by its last sweep."""
-    units = units_of(density, density.start)
+def _fitted(fit: ProgramFit, site: str) -> Array:
+    """The best restart's weights as the fit shows them; of other sites than the first by its last sweep."""
+    if site == fit.site:
+        return fit.weights[fit.best]
     order, sign = (fit.alignment[name][fit.best] for name in ("permutation", "sign"))
-    loadings = []
-    for name in names:
-        last = _loadings(fit.position, name)[fit.best][:, order] * sign
-        loadings.append(units[name] * (fit.weights[fit.best] if name == fit.site else last))
-    stacked = np.concatenate(loadings)
+    last: Array = _loadings(fit.position, site)[fit.best][:, order] * sign
+    return last
+
+
+def _pivot(fit: ProgramFit, density: RecordedDensity, names: list[str]) -> Array:
+    """The fit's weights of all sites as loadings."""
+    units = units_of(density, density.start)
+    stacked = np.concatenate([units[name] * _fitted(fit, name) for name in names])
     largest = np.abs(stacked).max()
     return stacked / largest if largest > 0 else stacked
 

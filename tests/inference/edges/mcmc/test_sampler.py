@@ -349,28 +349,6 @@ def test_chains_with_other_loadings_and_sizes_are_said():
     assert diagnostics._lost_in_chains(fit, weight) == []
 
 
-def test_chains_confirm_factors_that_they_did_not_begin_at():
-    """Chains 1 and 2 begin in axes 45 degrees from those of factors 1 and 2, and at factor 3 itself."""
-    end = np.kron(np.eye(3), np.full((3, 1), 0.7))
-    turned = end.copy()
-    turned[:, :2] = end[:, :2] @ np.array([[1.0, -1.0], [1.0, 1.0]]) / np.sqrt(2)
-    names = ["factor 1", "factor 2", "factor 3"]
-    fit = SimpleNamespace(weights=end[None], effects=end[None] ** 2, best=0, factor_names=names)
-    began = np.stack([np.full(end.shape, np.nan), turned, turned])
-    chains = SimpleNamespace(weight=np.tile(end, (3, 5, 1, 1)))
-    pool = SimpleNamespace(keep=np.array([True, True, True]), weight=np.full(3, 1 / 3))
-    assert diagnostics._came_back(fit, chains, pool, began) == names[:2]
-    assert diagnostics._came_back(fit, chains, pool, np.full_like(began, np.nan)) == []
-    chains.weight[2] = turned  # one that stays where it began
-    assert diagnostics._came_back(fit, chains, pool, began) == []
-    pool.keep[2], pool.weight[2] = False, 0.0
-    assert diagnostics._came_back(fit, chains, pool, began) == names[:2]
-    fit.weights, fit.effects = turned[None], turned[None] ** 2  # the fit has other axes than all chains
-    assert diagnostics._came_back(fit, chains, pool, began) == []  # of which one was elsewhere
-    chains.weight[2], pool.keep[2], pool.weight = end, True, np.full(3, 1 / 3)
-    assert diagnostics._came_back(fit, chains, pool, began) == names[:2]  # and here two
-
-
 def test_chains_of_curves_are_near_one_another_within_what_their_volume_is_known_to(fit):
     curved = SimpleNamespace(model=SimpleNamespace(n_factors=6, decoder_kind="mlp"))
     prob = np.array([[[1.0]], [[1.0]], [[0.0]], [[0.0]]])

@@ -13,10 +13,11 @@ import pytest
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse.findings.finding import findings_of
+from pyro_sparse.findings.finding import findings_of, found_by_one_restart
 from pyro_sparse.graphs.chain_groups import pool_chains
 from pyro_sparse.inference.edges.mcmc import running
 from pyro_sparse.inference.edges.mcmc.density_check import OtherProgram
+from pyro_sparse.inference.edges.program import model_edges
 from pyro_sparse.inference.edges.program.findings import chain_findings, loose_factors
 from pyro_sparse.inference.edges.program.model_edges import _unlike_prior, _without_constraints
 from pyro_sparse.inference.edges.program.model_program import model_program, refuse_other_density
@@ -108,6 +109,25 @@ def test_auto_takes_the_engine_and_says_why(bent):
     assert not table.attrs["is_score"] and len(table) == G * K
     with pytest.raises(ValueError, match="loading"):
         ps.salient_edges(idata)
+
+
+def test_chains_that_began_at_a_restart_of_the_fit_are_no_evidence_for_a_factor(x, monkeypatch):
+    asked = {}
+
+    def first(loading, began, fitted, pool):
+        asked.update(began=began, fitted=fitted)
+        return np.array([True, False])
+
+    monkeypatch.setattr(model_edges, "came_back", first)
+    fit = fitted(SparseDecoder(G, K, **PRIOR), x)
+    fit.findings = [found_by_one_restart(fit.factor_names, "fit more")]
+    idata = fit.edge_posterior("program", **FAST)
+    turned = idata["sample_stats"]["turned"].to_numpy()
+    assert turned.tolist() == [False, True]
+    assert (np.isfinite(asked["began"]).all((1, 2)) == turned).all()
+    np.testing.assert_array_equal(asked["fitted"], fit.weights[fit.best])
+    found = [finding for finding in findings_of(fit, idata) if finding.kind == "unconfirmed"]
+    assert [(f.is_doubt, f.factors) for f in found] == [(True, ("factor 2",)), (False, ("factor 1",))]
 
 
 @pytest.mark.slow

@@ -16,7 +16,9 @@ from scipy.stats import norm
 
 import pyro_sparse as ps
 from pyro_sparse.certificates.table import criteria_of
-from pyro_sparse.findings.finding import findings_of
+from pyro_sparse.findings.finding import findings_of, found_by_one_restart
+from pyro_sparse.graphs.alignment import similarity
+from pyro_sparse.inference.edges.program import sampler
 from pyro_sparse.inference.edges.program.model_program import model_program
 from pyro_sparse.inference.edges.program.sampler import run_program
 from pyro_sparse.inference.program.recorded import RecordedDensity
@@ -75,6 +77,31 @@ def test_the_verdict_counts_and_the_kernels_are_named(idata):
 def test_a_seed_gives_the_same_bits(fit):
     one, two = (fit.edge_posterior(seed=3, sweeps=30, warm_up=10) for _ in range(2))
     np.testing.assert_array_equal(ps.edge_prob(one), ps.edge_prob(two))
+
+
+def test_the_fits_doubt_shrinks_to_the_factors_that_chains_from_other_axes_did_not_come_back_to(
+    fit, monkeypatch
+):
+    """Chains that began at a restart, and are no evidence, began nowhere."""
+    asked = {}
+
+    def first(loading, began, fitted, pool):
+        asked.update(loading=loading, began=began, fitted=fitted, pool=pool)
+        return np.array([True, False])
+
+    monkeypatch.setattr(sampler, "came_back", first)
+    doubted = copy.copy(fit)
+    doubted.findings = [found_by_one_restart(fit.factor_names, "fit more")]
+    idata = doubted.edge_posterior(sweeps=30, warm_up=10)
+    turned = idata["sample_stats"]["turned"].to_numpy()
+    assert turned.any() and not turned.all()
+    assert (np.isfinite(asked["began"]).all((1, 2)) == turned).all()
+    assert asked["loading"].shape == (len(turned), *WEIGHT.shape) and asked["fitted"].shape == WEIGHT.shape
+    left, gone = (finding for finding in findings_of(idata=idata) if finding.kind == "unconfirmed")
+    assert left.is_doubt and left.factors == ("factor 2",)
+    assert not gone.is_doubt and gone.factors == ("factor 1",)
+    verdict = idata.attrs["verdict"].splitlines()
+    assert [line for line in verdict if "restart" in line] == ["No other restart found factor 2: fit more."]
 
 
 def test_scores_are_called_scores(fit):
@@ -252,6 +279,13 @@ def test_each_site_of_edges_has_its_probabilities_in_one_order_of_factors(two_si
         of_w["posterior"]["V"].to_numpy(), of_v["posterior"]["weight"].to_numpy()
     )
     np.testing.assert_array_equal(two_sites.edge_posterior(sweeps=150).attrs["site"], "W")
+
+
+def test_a_site_has_weights_of_its_own_in_the_fit(two_sites):
+    of_w, of_v = (sampler._fitted(two_sites, site) for site in ("W", "V"))
+    np.testing.assert_array_equal(of_w, two_sites.weights[two_sites.best])
+    strongest = [np.abs(similarity(of_v, SQUARE)).max(), np.abs(similarity(of_v, LINEAR)).max()]
+    assert strongest[0] > 0.9 > strongest[1]
 
 
 def test_a_site_without_edges_is_refused_before_the_work(two_sites):
