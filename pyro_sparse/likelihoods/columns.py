@@ -426,7 +426,7 @@ class Columns(Likelihood):
         return _bound(restricted)
 
     def __repr__(self) -> str:
-        pairs = [(key[0] if len(key) == 1 else key, part.name) for key, part in self.given.items()]
+        pairs = [(key[0] if len(key) == 1 else key, part.full_name) for key, part in self.given.items()]
         return f"Columns({', '.join(f'{key!r}: {name}' for key, name in pairs)})"
 
 
