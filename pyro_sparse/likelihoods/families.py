@@ -7,6 +7,7 @@ from .bernoulli import Bernoulli
 from .beta import Beta
 from .censored import CensoredNormal
 from .counts import Categorical, Multinomial, NegativeBinomial, Poisson
+from .hurdle import HurdleNegativeBinomial, HurdlePoisson
 from .normal import Normal
 from .ordinal import Ordinal
 from .student import StudentT
@@ -18,7 +19,7 @@ FAMILIES: dict[str, type[Likelihood]] = {
     cls.name: cls
     for cls in (
         Normal, StudentT, CensoredNormal, Bernoulli, Ordinal, Beta, Poisson, NegativeBinomial,
-        ZeroInflatedNegativeBinomial, Multinomial, Categorical,
+        ZeroInflatedNegativeBinomial, HurdlePoisson, HurdleNegativeBinomial, Multinomial, Categorical,
     )
 }  # fmt: skip
 _PROBIT = "probit"  # of yes/no answers, too, which are two levels

@@ -78,9 +78,10 @@ class SparseDecoder(FactorModel):
         `SpikeSlabLasso()`.
     likelihood : str, mapping or Likelihood
         "normal", "student_t", "bernoulli", "ordinal", "probit", "beta", "poisson", "negative_binomial",
-        "zero_inflated_negative_binomial", "multinomial" or "categorical"; for columns of several kinds a
-        mapping such as ``{"height": "normal", "q*": "ordinal"}`` (`likelihoods.Columns`), or "auto", by type
-        and cells; or an instance.
+        "zero_inflated_negative_binomial", "hurdle_poisson", "hurdle_negative_binomial", "multinomial" or
+        "categorical"; for columns of several kinds a mapping such as
+        ``{"height": "normal", "q*": "ordinal"}`` (`likelihoods.Columns`), or "auto", by type and cells; or an
+        instance.
     decoder : {"mlp", "linear"}
         "linear" is sparse factor analysis.
     hidden, encoder_hidden : int

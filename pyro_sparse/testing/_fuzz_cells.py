@@ -19,9 +19,13 @@ __all__ = ["COUNTS", "LIKELIHOODS", "is_allowed", "odd_cells", "values_for"]
 
 LIKELIHOODS = (
     *("normal", "student_t", "beta", "bernoulli", "ordinal", "probit", "poisson", "negative_binomial"),
-    *("zero_inflated_negative_binomial", "multinomial", "categorical"),
+    *("zero_inflated_negative_binomial", "hurdle_poisson", "hurdle_negative_binomial"),
+    *("multinomial", "categorical"),
 )
-COUNTS = ("poisson", "negative_binomial", "zero_inflated_negative_binomial", "multinomial")
+COUNTS = (
+    *("poisson", "negative_binomial", "zero_inflated_negative_binomial"),
+    *("hurdle_poisson", "hurdle_negative_binomial", "multinomial"),
+)
 
 
 def is_allowed(likelihood: str, cells: np.ndarray) -> np.ndarray:
