@@ -59,6 +59,12 @@ class CensoredNormal(NoiseScale):
     as they are, those at a limit included. Cells beyond a limit count as at it: a reading of 0.3 below a
     detection limit of 0.5 is as censored as one of 0.5.
 
+    Truncation is another matter: rows with a cell beyond a limit were never recorded. Which rows are then
+    depends on their factors, so that the density of a row has to be divided by the probability that a row is
+    recorded, factors summed out: one number for the table and none of a cell given f. A truncated normal
+    density of each cell is that of values that are measured again until they lie within the limits, and
+    finds loadings of truncated rows too small, though no edges that are not there.
+
     `mean` is the expectation of x, not of y: predictions and imputed cells stay between the limits. The log
     density is concave in f, and `cell_terms` have minus its curvature.
 
