@@ -102,7 +102,9 @@ def _assumptions(fit: MultiTaskFit | None, idata: ArvizData) -> pd.DataFrame:
                 f"{int(refuted.sum())} concentrate on a plane",
             }
     likelihood = None if fit is None else fit.model.likelihood
-    outcomes = "Gaussian noise" if likelihood is None else f"a {likelihood.name} likelihood of its outcomes"
+    outcomes = (
+        "Gaussian noise" if likelihood is None else f"a {likelihood.full_name} likelihood of its outcomes"
+    )
     for name, figure in _OPEN.items():
         rows[name] = {"holds": None, "figure": figure.format(outcomes=outcomes)}
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["holds", "figure"])

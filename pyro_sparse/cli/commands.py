@@ -192,8 +192,10 @@ def fit(
             "-l",
             metavar="NAME",
             help="normal (measurements, the default), student_t (with outliers), bernoulli (0/1), "
-            "ordinal (levels), beta (shares between 0 and 1), poisson, negative_binomial or "
-            "zero_inflated_negative_binomial (counts), multinomial (counts that share a total), "
+            "ordinal (levels), probit (0/1 or levels, as in polychoric correlations), "
+            "beta (shares between 0 and 1), poisson, negative_binomial or "
+            "zero_inflated_negative_binomial (counts), hurdle_poisson or hurdle_negative_binomial (counts, "
+            "whose zeros the factors do not move), multinomial (counts that share a total), "
             "categorical (0/1, one column for each category: one-hot), auto (by column); or, for columns of "
             "several kinds, "
             '"grade*=ordinal" as often as there are kinds, with "*=normal" or "*=auto" for all others.',

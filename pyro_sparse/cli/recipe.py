@@ -233,9 +233,9 @@ def likelihood_of(options: list[str] | None) -> str | dict[str, str]:
 
 
 def _check_likelihood(name: str) -> None:
-    from ..likelihoods.families import FAMILIES
+    from ..likelihoods import known_likelihoods
 
-    known = [*FAMILIES, "auto"]
+    known = known_likelihoods()
     if name not in known:
         close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=2, cutoff=0.7)
         meant = f"did you mean {' or '.join(close)}? " if close else ""

@@ -8,6 +8,7 @@ from .full_normal import FullNormal
 from .gauss_markov import GaussMarkov
 from .horseshoe import Horseshoe, RegularisedHorseshoe
 from .ordered_logistic import OrderedLogistic
+from .ordered_probit import OrderedProbit
 from .relaxed_edges import RelaxedEdges
 from .spike_slab import SpikeSlab
 from .spike_slab_lasso import SpikeSlabLasso
@@ -21,6 +22,7 @@ __all__ = [
     "GaussMarkov",
     "Horseshoe",
     "OrderedLogistic",
+    "OrderedProbit",
     "RegularisedHorseshoe",
     "RelaxedEdges",
     "SpikeSlab",

@@ -56,9 +56,9 @@ class OrderedLogistic(dist.Categorical):
     @lazy_property
     def probs(self) -> Tensor:
         """Of all levels, (..., level)."""
-        below = torch.sigmoid(self.cutpoints - self.predictor.unsqueeze(-1))
+        below = self._cdf(self.cutpoints - self.predictor.unsqueeze(-1))
         # From the nearer tail, so that a small probability is no difference of two ones.
-        above = torch.sigmoid(self.predictor.unsqueeze(-1) - self.cutpoints)
+        above = self._cdf(self.predictor.unsqueeze(-1) - self.cutpoints)
         inner = torch.where(
             below[..., 1:] < 0.5, below[..., 1:] - below[..., :-1], above[..., :-1] - above[..., 1:]
         )
@@ -94,8 +94,19 @@ class OrderedLogistic(dist.Categorical):
             low, high, log_width = (
                 beside.expand(3, *f.shape, -1).gather(-1, level.expand(3, *level.shape).unsqueeze(-1))
             ).squeeze(-1)
-        log_p: Tensor = logsigmoid(high - f) + logsigmoid(f - low) + log_width
+        log_p = self._log_between(low - f, high - f, log_width)
         return log_p.mT if by_rows else log_p
+
+    @staticmethod
+    def _cdf(t: Tensor) -> Tensor:
+        """Distribution function of the variable that is cut."""
+        return torch.sigmoid(t)
+
+    @staticmethod
+    def _log_between(low: Tensor, high: Tensor, log_width: Tensor) -> Tensor:
+        """Log of the probability between two cuts less f; `_beside` has the third."""
+        log_p: Tensor = logsigmoid(high) + logsigmoid(-low) + log_width
+        return log_p
 
     def _beside(self) -> Tensor:
         """The cut below each level, that above, and the log of 1 - exp(-their distance), (3, ..., level)."""

@@ -16,7 +16,8 @@ from .beta import Beta
 from .censored import CensoredNormal
 from .columns import Columns, LikelihoodLike
 from .counts import Categorical, Multinomial, NegativeBinomial, Poisson
-from .families import FAMILIES, family
+from .families import family, known_likelihoods
+from .hurdle import HurdleNegativeBinomial, HurdlePoisson
 from .normal import Normal
 from .ordinal import Ordinal
 from .student import StudentT
@@ -29,6 +30,8 @@ __all__ = [
     "CensoredNormal",
     "Column",
     "Columns",
+    "HurdleNegativeBinomial",
+    "HurdlePoisson",
     "Likelihood",
     "LikelihoodLike",
     "Multinomial",
@@ -39,18 +42,8 @@ __all__ = [
     "StudentT",
     "ZeroInflatedNegativeBinomial",
     "get_likelihood",
+    "known_likelihoods",
 ]
-
-
-def known_likelihoods() -> list[str]:
-    """The names that `get_likelihood` knows.
-
-    Examples
-    --------
-    >>> "poisson" in known_likelihoods()
-    True
-    """
-    return [*FAMILIES, "auto"]
 
 
 def get_likelihood(likelihood: LikelihoodLike) -> Likelihood:
@@ -60,8 +53,10 @@ def get_likelihood(likelihood: LikelihoodLike) -> Likelihood:
     ----------
     likelihood : str, mapping or Likelihood
         "normal", "student_t", "censored_normal", "bernoulli", "ordinal", "beta", "poisson",
-        "negative_binomial", "zero_inflated_negative_binomial", "multinomial" or "categorical"; "auto", by the
-        type and the cells of each column; a mapping from columns to likelihoods (`Columns`); or an instance.
+        "negative_binomial", "zero_inflated_negative_binomial", "hurdle_poisson", "hurdle_negative_binomial",
+        "multinomial" or "categorical"; "probit", `Ordinal` with that link, of yes/no answers, too; "auto", by
+        the type and the cells of each column; a mapping from columns to likelihoods (`Columns`); or an
+        instance.
 
     Raises
     ------

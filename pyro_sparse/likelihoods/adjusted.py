@@ -143,6 +143,10 @@ class Adjusted(Likelihood):
         return self.likelihood.name
 
     @property
+    def full_name(self) -> str:
+        return self.likelihood.full_name
+
+    @property
     def filler(self) -> float:  # type: ignore[override]
         return self.likelihood.filler
 

@@ -36,7 +36,7 @@ AROUND_CELLS = frozenset({
     "_refuse", "amount", "calibrate", "calibrate_by", "calibrate_effects", "check", "check_filler",
     "check_per_row", "choose", "chosen", "closed_slopes", "default_per_row", "dispersion_parameters",
     "encoder_view", "families",
-    "feature_gain", "feature_statistic", "filler", "for_columns", "intercept", "is_standardised",
+    "feature_gain", "feature_statistic", "filler", "for_columns", "full_name", "intercept", "is_standardised",
     "labels", "mean", "name", "note_per_row", "of_features", "per_row_inputs", "reads_columns", "scorer",
     "separable", "setup", "slopes", "standardise", "start", "start_noise", "typical", "unadjusted", "units",
     "variance_beside",
@@ -377,8 +377,9 @@ class Likelihood(Recorded, nn.Module):
         -------
         Tensor (R, G) or float
             Of noise in the units of f its variance, else `latent_variance`: of answers through a logit
-            :math:`\pi^2/3`, that of the logistic noise of the latent response (McKelvey and Zavoina 1975,
-            Journal of Mathematical Sociology 4(1)); by default 1, a convention: rates have none.
+            :math:`\pi^2/3`, through a probit 1, that of the noise of the latent response (McKelvey and
+            Zavoina 1975, Journal of Mathematical Sociology 4(1)); by default 1, a convention: rates have
+            none.
         """
         sd = self.noise_sd()
         return self.latent_variance if sd is None else sd[:, 0] ** 2
@@ -578,5 +579,10 @@ class Likelihood(Recorded, nn.Module):
         """
         return full - reduced
 
-    def extra_repr(self) -> str:
+    @property
+    def full_name(self) -> str:
+        """The name as it is printed, with what tells it from others of its name; default the name."""
         return self.name
+
+    def extra_repr(self) -> str:
+        return self.full_name

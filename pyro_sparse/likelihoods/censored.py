@@ -13,6 +13,7 @@ from pyro.distributions.torch_distribution import TorchDistribution
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from ..distributions._normal_interval import inverse_mills, tail_curvature
 from ._noise_scale import NoiseScale
 from .base import CELL_TERMS, CELLS, NOTHING, Column, PerRow
 from .normal import HALF_LOG_2PI
@@ -21,7 +22,6 @@ __all__ = ["CensoredNormal", "Limits"]
 
 Limits: TypeAlias = float | Sequence[float | None] | None
 _ROUNDING = 1e-5  # standard deviations: so near a limit a cell is at it, in single precision, too
-_FAR = -20.0  # standard deviations: beyond, m(t) + t has lost its digits, and its expansion is exact to 1e-4
 
 
 class CensoredNormal(NoiseScale):
@@ -58,6 +58,12 @@ class CensoredNormal(NoiseScale):
     The parameter is ``log_sigma`` (R, 1, G). Columns are z-scored by mean and standard deviation of the cells
     as they are, those at a limit included. Cells beyond a limit count as at it: a reading of 0.3 below a
     detection limit of 0.5 is as censored as one of 0.5.
+
+    Truncation is another matter: rows with a cell beyond a limit were never recorded. Which rows are then
+    depends on their factors, so that the density of a row has to be divided by the probability that a row is
+    recorded, factors summed out: one number for the table and none of a cell given f. A truncated normal
+    density of each cell is that of values that are measured again until they lie within the limits, and
+    finds loadings of truncated rows too small, though no edges that are not there.
 
     `mean` is the expectation of x, not of y: predictions and imputed cells stay between the limits. The log
     density is concave in f, and `cell_terms` have minus its curvature.
@@ -223,12 +229,11 @@ def _terms(
     log_p = torch.where(is_censored, torch.special.log_ndtr(t), -0.5 * (residual**2 + variance.log()))
     if order == 0:
         return (log_p,)
-    mills = _inverse_mills(t)
+    mills = inverse_mills(t)
     slope = torch.where(is_censored, torch.where(below, -mills, mills), residual) / sd
     if order == 1:
         return log_p, slope
-    curvature = torch.where(t < _FAR, 1 - 1 / t**2, mills * (mills + t)).clamp(0, 1)
-    return log_p, slope, torch.where(is_censored, curvature, 1.0) / variance
+    return log_p, slope, torch.where(is_censored, tail_curvature(t, mills), 1.0) / variance
 
 
 def _censored(x: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
@@ -241,12 +246,6 @@ def _censored(x: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
 def _finite(limit: Tensor) -> Tensor:
     """Limits, 0 where there is none: what is not used may not be infinite, for its gradient is then NaN."""
     return torch.where(limit.isfinite(), limit, 0.0)
-
-
-def _inverse_mills(t: Tensor) -> Tensor:
-    r""":math:`\varphi(t) / \Phi(t)`, without the quotient of two numbers that are both nearly 0."""
-    mills: Tensor = math.sqrt(2 / math.pi) / torch.special.erfcx(-t / math.sqrt(2))
-    return mills
 
 
 class _Censored(TorchDistribution):

@@ -28,6 +28,7 @@ from .column_keys import keys_of, read_key
 from .counts import NegativeBinomial, Poisson
 from .families import family
 from .given_cells import ArrayT, column_numbers, filled, in_kind
+from .hurdle import HurdleNegativeBinomial, HurdlePoisson
 from .zero_inflated import ZeroInflatedNegativeBinomial
 
 if TYPE_CHECKING:
@@ -35,7 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Columns", "Key", "LikelihoodLike"]
 
-_OF_COUNTS = {cls.name: cls for cls in (Poisson, NegativeBinomial, ZeroInflatedNegativeBinomial)}
+_OF_COUNTS = {
+    cls.name: cls
+    for cls in (
+        Poisson, NegativeBinomial, ZeroInflatedNegativeBinomial, HurdlePoisson, HurdleNegativeBinomial
+    )
+}  # fmt: skip
 _NUMBERS = 2  # of a `feature_statistic`, at least: those of normal columns have so many
 Key: TypeAlias = str | int | type | tuple[str | int, ...]
 # What `get_likelihood` takes; of keys Any, for a mapping from text alone is no mapping from `Key`.
@@ -426,7 +432,7 @@ class Columns(Likelihood):
         return _bound(restricted)
 
     def __repr__(self) -> str:
-        pairs = [(key[0] if len(key) == 1 else key, part.name) for key, part in self.given.items()]
+        pairs = [(key[0] if len(key) == 1 else key, part.full_name) for key, part in self.given.items()]
         return f"Columns({', '.join(f'{key!r}: {name}' for key, name in pairs)})"
 
 

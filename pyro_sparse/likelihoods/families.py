@@ -7,20 +7,33 @@ from .bernoulli import Bernoulli
 from .beta import Beta
 from .censored import CensoredNormal
 from .counts import Categorical, Multinomial, NegativeBinomial, Poisson
+from .hurdle import HurdleNegativeBinomial, HurdlePoisson
 from .normal import Normal
 from .ordinal import Ordinal
 from .student import StudentT
 from .zero_inflated import ZeroInflatedNegativeBinomial
 
-__all__ = ["FAMILIES", "family"]
+__all__ = ["FAMILIES", "family", "known_likelihoods"]
 
 FAMILIES: dict[str, type[Likelihood]] = {
     cls.name: cls
     for cls in (
         Normal, StudentT, CensoredNormal, Bernoulli, Ordinal, Beta, Poisson, NegativeBinomial,
-        ZeroInflatedNegativeBinomial, Multinomial, Categorical,
+        ZeroInflatedNegativeBinomial, HurdlePoisson, HurdleNegativeBinomial, Multinomial, Categorical,
     )
 }  # fmt: skip
+_PROBIT = "probit"  # of yes/no answers, too, which are two levels
+
+
+def known_likelihoods() -> list[str]:
+    """The names of likelihoods.
+
+    Examples
+    --------
+    >>> "poisson" in known_likelihoods()
+    True
+    """
+    return [*FAMILIES, _PROBIT, "auto"]
 
 
 def family(likelihood: object) -> Likelihood:
@@ -41,11 +54,13 @@ def family(likelihood: object) -> Likelihood:
         return likelihood
     if isinstance(likelihood, str) and likelihood in FAMILIES:
         return FAMILIES[likelihood]()
+    if likelihood == _PROBIT:
+        return Ordinal(link="probit")
     if isinstance(likelihood, type) and issubclass(likelihood, Likelihood):
         name = likelihood.__name__
         raise TypeError(f"likelihood is the class {name}; make an instance of it: {name}().")
     raise ValueError(
-        f"likelihood={likelihood!r} is not known. Use one of {', '.join(map(repr, FAMILIES))}, "
-        '"auto", a mapping from columns to these, or an instance of a subclass of '
+        f"likelihood={likelihood!r} is not known. Use one of {', '.join(map(repr, known_likelihoods()))}, "
+        "a mapping from columns to these, or an instance of a subclass of "
         "pyro_sparse.likelihoods.Likelihood."
     )

@@ -10,9 +10,9 @@ import numpy as np
 import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid, pad
+from torch.nn.functional import pad
 
-from ..distributions.ordered_logistic import OrderedLogistic
+from ._links import LINKS, Link, LinkName, read_link
 from .base import CELL_TERMS, CELLS, NOTHING, Column, Likelihood, PerRow, Slopes
 from .given_cells import ArrayT, filled, in_kind, refuse_where
 
@@ -24,22 +24,23 @@ __all__ = ["MOST_LEVELS", "Ordinal", "level_numbers"]
 MOST_LEVELS = (
     12  # of a column: beyond, a scale is nearly a measurement, and gaps between cuts are hardly seen
 )
-_SPREAD = 4.0  # between the outer cuts of logits, a priori: a logistic variable has 76 % of its mass there
 _GAP_SD = 1.0  # of the logarithm of a gap, a priori: a third to three times the typical one
 
 
 class Ordinal(Likelihood):
-    r"""Levels in an order (whole numbers, NaN), by cumulative logits with cuts of each column's own.
+    r"""Levels in an order (whole numbers, NaN), by a hidden response with cuts of each column's own.
 
-    .. math:: P(x_{ij} \le l) = \operatorname{logit}^{-1}(c_{jl} - f_{ij}), \qquad
-              c_{j1} < \dots < c_{j, L_j - 1}
+    .. math:: P(x_{ij} \le l) = F(c_{jl} - f_{ij}), \qquad c_{j1} < \dots < c_{j, L_j - 1}
+
+    with F the logistic distribution function, or the normal one.
 
     The middle cut is 0, for f has an intercept; the others are sums of gaps
     :math:`g_{jl} = c_{j, l+1} - c_{jl}` with
 
-    .. math:: \log g_{jl} \sim N(\log \tfrac{4}{L - 1}, 1),
+    .. math:: \log g_{jl} \sim N(\log \tfrac{s}{L - 1}, 1),
 
-    L being the largest number of levels.
+    L being the largest number of levels, s = 4 of logits and :math:`4 \sqrt 3 / \pi = 2.2` of probits. These
+    are as many standard deviations of the response: a logistic one has 1.81, a normal one 1.
 
     Parameters
     ----------
@@ -48,6 +49,10 @@ class Ordinal(Likelihood):
         None: what the table for the fit has.
     labels : sequence of (sequence of str or None), optional
         Words for the levels of each column, from the lowest. A fit takes them from ordered categories.
+    link : {"logit", "probit"}
+        F. "probit": the responses are normal with variance 1 given the factors, and with a linear decoder
+        their correlations are the polychoric ones (tetrachoric of two levels): the factor analysis of
+        polychoric correlations, with all answers of a row at once in place of pairs of columns.
 
     Attributes
     ----------
@@ -58,16 +63,21 @@ class Ordinal(Likelihood):
     Raises
     ------
     ValueError, TypeError
-        `levels` are no pairs of whole numbers, the second larger by 1 to 11.
+        `levels` are no pairs of whole numbers, the second larger by 1 to 11; `link` is none of the two.
 
     Notes
     -----
     Tables hold levels as they are given, the model counts them from 0: methods that take x and f take that.
-    :math:`L_j \le 12`. A column's mean is that of its levels' numbers.
+    :math:`L_j \le 12`. A column's mean is that of its levels' numbers. Weights are in units of the response,
+    so that those of probits are about 1.8 times smaller, under the same prior.
 
     References
     ----------
     McCullagh (1980), *Regression models for ordinal data*, JRSS B 42(2).
+    McKelvey and Zavoina (1975), *A statistical model for the analysis of ordinal level dependent variables*,
+    Journal of Mathematical Sociology 4(1). Probits.
+    Muthén (1984), *A general structural equation model with dichotomous, ordered categorical, and continuous
+    latent variable indicators*, Psychometrika 49(1). Factors behind polychoric correlations.
 
     Examples
     --------
@@ -81,15 +91,17 @@ class Ordinal(Likelihood):
     declares = (CELLS, CELL_TERMS)
     name = "ordinal"
     separable = True
-    latent_variance = math.pi**2 / 3  # of a standard logistic variable
     reads_columns = True
 
     def __init__(
         self,
         levels: tuple[int, int] | Sequence[tuple[int, int]] | None = None,
         labels: Sequence[Sequence[str] | None] | None = None,
+        link: LinkName = "logit",
     ) -> None:
         super().__init__()
+        self.link = read_link(link)
+        self.latent_variance = self._link.latent_variance
         self.given_levels = _read_levels(levels)
         self.labels = tuple(None if words is None else tuple(words) for words in labels or ())
         self._check_labels()
@@ -102,6 +114,14 @@ class Ordinal(Likelihood):
         )
         if isinstance(self.given_levels, list):
             self._take(self.given_levels)
+
+    @property
+    def _link(self) -> Link:
+        return LINKS[self.link]
+
+    @property
+    def full_name(self) -> str:
+        return self.name if self.link == "logit" else f"{self.name}, {self.link}"
 
     def _check_labels(self) -> None:
         pairs = self.given_levels if isinstance(self.given_levels, list) else None
@@ -141,7 +161,7 @@ class Ordinal(Likelihood):
                     f"X: column {column.name!r} has {high - low + 1} levels, wanted 2 to {MOST_LEVELS}; join "
                     "some, or drop it"
                 )
-        return Ordinal(levels, [column.labels or None for column in columns])
+        return Ordinal(levels, [column.labels or None for column in columns], self.link)
 
     def calibrate(self, x: npt.ArrayLike | Tensor, mask: npt.ArrayLike | Tensor | None = None) -> None:
         """Learn the levels of a table's columns, unless they were given."""
@@ -259,20 +279,20 @@ class Ordinal(Likelihood):
             )
 
     def _gaps_at_start(self, share: Tensor | None) -> list[Tensor]:
-        """Gaps between logits of the shares of cells below each cut, at least a tenth of the typical one."""
+        """Gaps between quantiles of the shares below each cut, at least a tenth of the typical one."""
         typical, n_gaps = self._typical_gap, self._most - 2
         at_mode = torch.full(
             (len(self.n_levels),), typical * math.exp(-(_GAP_SD**2)), device=self.lowest.device
         )
         if share is None or len(share) != len(self.n_levels):
             return [at_mode] * n_gaps
-        gaps = torch.logit(share.to(self.lowest)).diff(dim=-1).clamp(min=0.1 * typical)
+        gaps = self._link.quantile(share.to(self.lowest)).diff(dim=-1).clamp(min=0.1 * typical)
         there = torch.arange(n_gaps, device=gaps.device) < self.n_levels.unsqueeze(-1) - 2
         return list(torch.where(there, gaps, at_mode.unsqueeze(-1)).unbind(-1))
 
     @property
     def _typical_gap(self) -> float:
-        return _SPREAD / (self._most - 1)
+        return self._link.spread / (self._most - 1)
 
     def _gaps(self) -> list[Tensor]:
         return [getattr(self, f"log_gap_{i + 1}").exp() for i in range(self._most - 2)]
@@ -305,25 +325,25 @@ class Ordinal(Likelihood):
 
     # ---- the density -------------------------------------------------------------------------------------
     def forward(self, f: Tensor, per_row: PerRow = NOTHING) -> dist.Distribution:
-        return _Levels(f, self.cuts().to(f), validate_args=False)
+        return self._link.levels(f, self.cuts().to(f), validate_args=False)
 
     def mean(self, f: Tensor, per_row: PerRow = NOTHING) -> Tensor:
         """Expected number of the level, counted from 0."""
         total = torch.zeros_like(f)
         for cut in self.cuts().to(f).unbind(-1):
-            total = total + torch.sigmoid(f - cut)
+            total = total + self._link.cdf(f - cut)
         return total
 
     def start(self, x: ArrayT, mask: ArrayT | None = None) -> ArrayT:
-        """Logits of the share of cells above each column's middle cut."""
+        """Quantiles of the share of cells above each column's middle cut."""
         cells, observed = filled(x, mask)
         above = ((cells > self._middle()) & observed).sum(0)
-        return in_kind(torch.logit((above + 0.5) / (observed.sum(0) + 1.0)).to(cells), x)
+        return in_kind(self._link.quantile((above + 0.5) / (observed.sum(0) + 1.0)).to(cells), x)
 
     def intercept(self, total: Tensor, seen: Tensor, amounts: Tensor) -> Tensor:
-        """Logits of the mean level's place in its range; `start`, of a table in memory, counts cells."""
+        """Quantile of the mean level's place in its range; `start`, of a table in memory, counts cells."""
         share = (total / seen.clamp(min=1)) / (self.n_levels - 1).to(total)
-        return torch.logit(share.clamp(0.02, 0.98))
+        return self._link.quantile(share.clamp(0.02, 0.98))
 
     def scorer(self, per_row: PerRow = NOTHING) -> Callable[[Tensor, Tensor, int, Tensor], Tensor]:
         edges = self._edges(self.cuts().squeeze(1))
@@ -331,9 +351,8 @@ class Ordinal(Likelihood):
         def score(f: Tensor, x: Tensor, r: int, features: Tensor) -> Tensor:
             of_restart = edges[min(r, len(edges) - 1)][features].to(f)
             level = x.long()
-            return torch.sigmoid(of_restart.gather(-1, level) - f) - torch.sigmoid(
-                f - of_restart.gather(-1, level + 1)
-            )
+            low, high = of_restart.gather(-1, level) - f, of_restart.gather(-1, level + 1) - f
+            return self._link.terms(low, high, 1)[1]
 
         return score
 
@@ -350,7 +369,7 @@ class Ordinal(Likelihood):
         n_chains = max(len(edges), len(level))
         edges, level = edges.expand(n_chains, -1, -1), level.expand(n_chains, -1, -1)
         low, high = edges.gather(-1, level) - f, edges.gather(-1, level + 1) - f
-        return (_log_of_interval(low, high), *(_bends(low, high) if order else ()))[: order + 1]
+        return self._link.terms(low, high, order)
 
     def slopes(
         self,
@@ -363,20 +382,17 @@ class Ordinal(Likelihood):
     ) -> Slopes:
         r"""`Likelihood.slopes` in closed form.
 
-        With the cuts :math:`l < h` of a cell's level less f, :math:`q = 1 / (e^{h - l} - 1)` and s the
-        logistic function,
+        With the cuts :math:`l < h` of a cell's level less f and F' the density of the response,
 
-        .. math:: \frac{\partial \log p}{\partial h} = s(-h) + q, \qquad
-                  \frac{\partial \log p}{\partial l} = -s(l) - q
+        .. math:: \frac{\partial \log p}{\partial h} = \frac{F'(h)}{F(h) - F(l)}, \qquad
+                  \frac{\partial \log p}{\partial l} = -\frac{F'(l)}{F(h) - F(l)}
         """
         cuts = self.cuts()
         edges = self._edges(cuts.squeeze(1))  # restart, feature, end
         f, level = f.mT, x.mT.long().expand(*f.mT.shape)
         edges = edges.expand(len(f), -1, -1).to(f)
         low, high = edges.gather(-1, level) - f, edges.gather(-1, level + 1) - f
-        log_p = _log_of_interval(low, high)
-        q = 1 / torch.expm1(high - low)
-        by_high, by_low = torch.sigmoid(-high) + q, -torch.sigmoid(low) - q
+        log_p, by_low, by_high = self._link.slopes(low, high)
         if mask is not None:
             observed = mask.mT.bool()
             log_p, by_high, by_low = (torch.where(observed, part, 0.0) for part in (log_p, by_high, by_low))
@@ -401,25 +417,6 @@ class Ordinal(Likelihood):
     def of_features(self, features: slice | Tensor) -> Ordinal:
         """The likelihood of some columns alone."""
         return self._restricted(features, ("lowest", "n_levels"))
-
-
-class _Levels(OrderedLogistic):
-    """Levels as floating-point numbers, as the cells of a table are."""
-
-    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        draws: Tensor = super().sample(torch.Size(sample_shape))
-        return draws.to(self.predictor)
-
-
-def _log_of_interval(low: Tensor, high: Tensor) -> Tensor:
-    """log P(low < y < high) of a logistic y."""
-    return logsigmoid(high) + logsigmoid(-low) + torch.log(-torch.expm1(low - high))
-
-
-def _bends(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """Slope of `_log_of_interval` where both ends fall together, and minus its curvature."""
-    at_low, at_high = torch.sigmoid(low), torch.sigmoid(-high)
-    return at_low - at_high, at_low * (1 - at_low) + at_high * (1 - at_high)
 
 
 def _read_levels(levels: object) -> tuple[int, int] | list[tuple[int, int]] | None:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Literal
 
 import pyro.distributions as dist
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from .base import CELL_TERMS, CELLS, NOTHING, Likelihood, PerRow
+from ._zero_share import ZeroShare
+from .base import CELL_TERMS, CELLS, NOTHING, PerRow
 from .counts import LOG_RATE_RANGE, NegativeBinomial, _soft_range
 
 __all__ = ["ZeroInflatedNegativeBinomial"]
 
 
-class ZeroInflatedNegativeBinomial(NegativeBinomial):
+class ZeroInflatedNegativeBinomial(ZeroShare, NegativeBinomial):
     r"""Negative-binomial counts, each 0 with an extra probability of its feature.
 
     .. math:: P(x_{ij}) = \pi_j [x_{ij} = 0] + (1 - \pi_j)\, \mathrm{NB}(x_{ij}; \mu_{ij} = s_i e^{f_{ij}},
@@ -75,39 +76,7 @@ class ZeroInflatedNegativeBinomial(NegativeBinomial):
         zero_prior: tuple[float, float] = (1.0, 9.0),
     ) -> None:
         super().__init__(size_factors, prior_scale, init)
-        a, b = zero_prior
-        if not (a > 0 and b > 0):
-            raise ValueError(f"zero_prior: got {zero_prior}, wanted two positive numbers, such as (1, 9)")
-        self.zero_prior = float(a), float(b)
-
-    @property
-    def shares(self) -> bool:
-        return False  # a feature's share of a total is of its rate, and a zero may not be
-
-    def given_totals(self, made: Collection[str]) -> Likelihood | None:
-        return None
-
-    def setup(self, n_features: int, n_restarts: int = 1) -> None:
-        super().setup(n_features, n_restarts)
-        self.logit_zero = nn.Parameter(torch.full((n_restarts, 1, n_features), self._first_logit))
-
-    @property
-    def _first_logit(self) -> float:
-        """Of the prior's mean."""
-        a, b = self.zero_prior
-        return math.log(a / b)
-
-    # ---- parameters --------------------------------------------------------------------------------------
-    def zero_prob(self) -> Tensor:
-        """Probability of an extra zero, (R, 1, G)."""
-        return torch.sigmoid(self.logit_zero)
-
-    def priors(self) -> dict[str, dist.Distribution]:
-        a, b = (torch.full_like(self.logit_zero.squeeze(1), number) for number in self.zero_prior)
-        return {**super().priors(), "zero_prob": dist.Beta(a, b).to_event(1)}
-
-    def values(self) -> dict[str, Tensor]:
-        return {**super().values(), "zero_prob": self.zero_prob().squeeze(1)}
+        self._take_zero_prior(zero_prior)
 
     def dispersion_parameters(self) -> tuple[str, ...]:
         return ("log_theta",)

@@ -134,7 +134,7 @@ class FactorModel(Model):
         self.likelihood = get_likelihood(likelihood)
 
     def __repr__(self) -> str:
-        about = {"likelihood": repr(self.likelihood.name)}
+        about = {"likelihood": repr(self.likelihood.full_name)}
         if decoder := getattr(self, "decoder_kind", ""):
             about = {"decoder": repr(decoder), **about}
         if (prior := getattr(self, "prior", None)) is not None:

@@ -227,7 +227,11 @@ class LatentTransition(Model):
         self._constraints()
 
     def __repr__(self) -> str:
-        about = {"n_actions": self.n_actions, "lags": self.lags, "likelihood": repr(self.likelihood.name)}
+        about = {
+            "n_actions": self.n_actions,
+            "lags": self.lags,
+            "likelihood": repr(self.likelihood.full_name),
+        }
         return sizes_repr(self, "n_latents", about)
 
     # ---- building ------------------------------------------------------------------------------------------

@@ -75,8 +75,9 @@ class MultiTaskRegression(Model):
     likelihood : str, mapping or Likelihood
         Of the outcomes, by the names of `pyro_sparse.likelihoods`: "normal", "bernoulli" (0 and 1, logit
         link), "poisson" and "negative_binomial" (counts, log link), "ordinal" (levels in an order, cumulative
-        logits), any other of single cells, or one of your own. A mapping gives tasks of several kinds theirs:
-        ``{"passed*": "bernoulli", "*": "normal"}``, by names and patterns of tasks.
+        logits), "probit" (answers or levels, probit link), any other of single cells, or one of your own. A
+        mapping gives tasks of several kinds theirs: ``{"passed*": "bernoulli", "*": "normal"}``, by names and
+        patterns of tasks.
 
     Attributes
     ----------
@@ -174,7 +175,7 @@ class MultiTaskRegression(Model):
         encoder = repr(self.kind) if isinstance(self.kind, str) else type(self.kind).__name__
         about = {"encoder": encoder, "prior": f"{type(self.prior).__name__}()"}
         if self.likelihood is not None:
-            about["likelihood"] = repr(self.likelihood.name)
+            about["likelihood"] = repr(self.likelihood.full_name)
         return sizes_repr(self, "n_latents", about)
 
     def take_features(self, n_features: int | tuple[int, ...]) -> None:

@@ -77,10 +77,11 @@ class SparseDecoder(FactorModel):
         Prior of the weights: a name that `priors.get_prior` knows, or an instance; default
         `SpikeSlabLasso()`.
     likelihood : str, mapping or Likelihood
-        "normal", "student_t", "bernoulli", "ordinal", "beta", "poisson", "negative_binomial",
-        "zero_inflated_negative_binomial", "multinomial" or "categorical"; for columns of several kinds a
-        mapping such as ``{"height": "normal", "q*": "ordinal"}`` (`likelihoods.Columns`), or "auto", by type
-        and cells; or an instance.
+        "normal", "student_t", "bernoulli", "ordinal", "probit", "beta", "poisson", "negative_binomial",
+        "zero_inflated_negative_binomial", "hurdle_poisson", "hurdle_negative_binomial", "multinomial" or
+        "categorical"; for columns of several kinds a mapping such as
+        ``{"height": "normal", "q*": "ordinal"}`` (`likelihoods.Columns`), or "auto", by type and cells; or an
+        instance.
     decoder : {"mlp", "linear"}
         "linear" is sparse factor analysis.
     hidden, encoder_hidden : int

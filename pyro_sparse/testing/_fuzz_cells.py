@@ -18,10 +18,14 @@ from ._cases import require_hypothesis
 __all__ = ["COUNTS", "LIKELIHOODS", "is_allowed", "odd_cells", "values_for"]
 
 LIKELIHOODS = (
-    *("normal", "student_t", "beta", "bernoulli", "ordinal", "poisson", "negative_binomial"),
-    *("zero_inflated_negative_binomial", "multinomial", "categorical"),
+    *("normal", "student_t", "beta", "bernoulli", "ordinal", "probit", "poisson", "negative_binomial"),
+    *("zero_inflated_negative_binomial", "hurdle_poisson", "hurdle_negative_binomial"),
+    *("multinomial", "categorical"),
 )
-COUNTS = ("poisson", "negative_binomial", "zero_inflated_negative_binomial", "multinomial")
+COUNTS = (
+    *("poisson", "negative_binomial", "zero_inflated_negative_binomial"),
+    *("hurdle_poisson", "hurdle_negative_binomial", "multinomial"),
+)
 
 
 def is_allowed(likelihood: str, cells: np.ndarray) -> np.ndarray:
@@ -34,7 +38,7 @@ def is_allowed(likelihood: str, cells: np.ndarray) -> np.ndarray:
     """
     if likelihood in ("bernoulli", "categorical"):
         return np.isin(cells, (0, 1)) | np.isnan(cells)
-    if likelihood == "ordinal":
+    if likelihood in ("ordinal", "probit"):
         with np.errstate(invalid="ignore", over="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a column without cells
             near = cells - np.nanmin(cells, axis=0, initial=np.inf) < MOST_LEVELS
@@ -60,7 +64,7 @@ def values_for(likelihood: str, n_rows: int, n_features: int, seed: int) -> np.n
     )
     if likelihood == "bernoulli":
         return (f > 0).astype(float)
-    if likelihood == "ordinal":
+    if likelihood in ("ordinal", "probit"):
         return 1.0 + np.digitize(f, [-1.0, 0.0, 1.0])
     if likelihood == "categorical":
         return (f == f.max(1, keepdims=True, initial=-np.inf)).astype(float)

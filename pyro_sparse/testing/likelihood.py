@@ -270,7 +270,7 @@ class LikelihoodTestCase:
                         ends.append(float(likelihood.log_prob(f, x, mask, per_row).sum()))
                     flat[i] = here
                     numeric = (ends[0] - ends[1]) / (2 * step)
-                    _close(gradient.view(-1)[i], numeric, 1e-5 * (1 + abs(numeric)), f"gradient entry {i}")
+                    _close(gradient.reshape(-1)[i], numeric, 1e-5 * (1 + abs(numeric)), f"gradient entry {i}")
 
     def test_extreme_predictors_stay_finite(self):
         """f = ±1000 gives finite values and gradients in float32."""

@@ -402,7 +402,7 @@ class TableJob:
             settings={
                 "model": type(whole).__name__,
                 "decoder": getattr(whole, "decoder_kind", ""),
-                "likelihood": whole.likelihood.name,
+                "likelihood": whole.likelihood.full_name,
                 "prior": type(getattr(whole, "prior", None)).__name__,
                 "n_factors": whole.n_factors,
                 "restarts": n_restarts,

@@ -260,7 +260,7 @@ class TransitionJob:
             history=pd.DataFrame(history, columns=columns),
             settings={
                 "model": type(model).__name__,
-                "likelihood": model.likelihood.name,
+                "likelihood": model.likelihood.full_name,
                 "n_latents": model.n_latents,
                 "restarts": len(states),
                 "sequences": len(self.sequences),

@@ -203,7 +203,7 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
         eta=np.stack([posterior.eta.mean(0) for posterior in posteriors]),
         method=method,
         is_score=False,
-        note=_NOTES[method] if likelihood is None else _OUTCOME_NOTE.format(likelihood.name),
+        note=_NOTES[method] if likelihood is None else _OUTCOME_NOTE.format(likelihood.full_name),
         attrs={"converged": int(all(bool(posterior.converged.all()) for posterior in posteriors))},
     )
 
