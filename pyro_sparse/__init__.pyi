@@ -26,6 +26,7 @@ from .estimators.tasks import MultiTaskSparseRegressor, SparseTaskSVM
 from .inference import fit, fit_restart, load, merge
 from .inference.edges.dictionaries import edge_posterior, latent_graph, latent_jacobian_penalty
 from .inference.program.check import check
+from .inference.table.factor_effects import factor_effects
 from .inference.table.predictive import posterior_predictive
 from .pages.of_table import report
 from .posterior.covariates import covariate_effects
@@ -58,6 +59,7 @@ __all__ = [
     "edge_prob",
     "edges",
     "enrichment",
+    "factor_effects",
     "factor_scores",
     "factors",
     "findings",

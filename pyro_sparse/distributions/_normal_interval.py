@@ -20,9 +20,7 @@ __all__ = [
 
 _FAR_END = 1e4  # of an end at infinity: differences of two are numbers, and no probability is beyond
 _LEAST = 1e-30  # difference of log probabilities of two ends that are one
-_FAR = (
-    -20.0
-)  # beyond, what curvatures are made of has lost its digits, and their expansions are exact to 1e-4
+_FAR = -20.0  # beyond, curvatures by differences have lost their digits; their expansions are exact to 1e-4
 _TAIL = -5.0  # beyond, probabilities are small enough for the scaled function
 _WIDE = 40.0  # (x / sinh x)^2 is 0 beyond
 
