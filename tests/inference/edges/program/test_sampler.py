@@ -33,7 +33,7 @@ def fit():
 
 @pytest.fixture(scope="module")
 def idata(fit):
-    return fit.edge_posterior(sweeps=80)
+    return fit.edge_posterior(sweeps=120)
 
 
 def test_true_edges_are_present_and_others_are_not(fit, idata):
