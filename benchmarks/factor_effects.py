@@ -13,7 +13,8 @@ are 0, those whose interval is all on one side. `ratio`: the slopes' mean over t
 beside that of a regression of `transform`'s scores (`ratio_scores`) and of means of the factors that chains
 drew (`ratio_draws`). `group_cover`: of the schools' means of the first factor. `said`: tables on which a
 direct effect is said; `right_item`: those on which the moved item is named first (of `direct`). `doubted`:
-factors that are doubted, whose slopes count all the same.
+factors that are doubted, which count in `cover` and not in `undoubted_cover`; `lost`: factors that the fit
+has not, whose slopes nobody is told.
 """
 
 from __future__ import annotations
@@ -125,22 +126,29 @@ def run(kind: str, likelihood: str, seed: int) -> Row:
                 sorted((row["hdi90_lb"] * sign[k], row["hdi90_ub"] * sign[k])) + [row["mean"] * sign[k]]
             )
     truth, (low, high, mean) = np.array(truth), np.array(rows).T
+    inside = (low <= truth) & (truth <= high)
+    doubted = np.array([bool(found.loc[("age", name), "doubted"]) for name in names] * 2)
     schools = found.loc[[f"school = {s}" for s in np.unique(table["school"])]].xs(names[0], level="factor")
     ends = np.sort(schools[["hdi90_lb", "hdi90_ub"]].to_numpy() * sign[0], 1)
     in_use = table["schools"][np.unique(table["school"]).astype(int)]
     said = json.loads(effects.attrs["findings"])
-    some = truth != 0
+    known = np.isfinite(mean)  # the fit may have lost a factor
+    some = (truth != 0) & known
     return {
-        "inside": int(((low <= truth) & (truth <= high)).sum()),
-        "of": len(truth),
-        "sure_of_none": int(((low > 0) | (high < 0))[~some].sum()),
+        "inside": int(inside.sum()),
+        "of": int(known.sum()),
+        "nothing": int((known & ~some).sum()),
+        "sure_of_none": int(((low > 0) | (high < 0))[known & ~some].sum()),
+        "sure_inside": int((inside & ~doubted).sum()),
+        "sure_of": int((known & ~doubted).sum()),
+        "lost": int(3 - known[:3].sum()),
         "ratio": float((mean[some] / truth[some]).mean()),
-        "ratio_scores": _of_scores(fit.transform()[:, place] * sign, table, truth),
+        "ratio_scores": _of_scores(fit.transform()[:, place] * sign, table, truth, some),
         "ratio_draws": _of_scores(
-            idata.scores["z"].mean(("chain", "draw")).to_numpy()[:, place] * sign, table, truth
+            idata.scores["z"].mean(("chain", "draw")).to_numpy()[:, place] * sign, table, truth, some
         ),
         "group_inside": int(((ends[:, 0] <= in_use) & (in_use <= ends[:, 1])).sum()),
-        "groups": len(in_use),
+        "groups": len(in_use) * int(known[0]),
         "said": bool(said),
         "right_item": bool(said) and said[0]["columns"][0] == fit.feature_names[table["item"]],
         "doubted": int(effects.groupby("factor")["doubted"].any().sum()),
@@ -148,13 +156,13 @@ def run(kind: str, likelihood: str, seed: int) -> Row:
     }
 
 
-def _of_scores(scores: np.ndarray, table: Row, truth: np.ndarray) -> float:
-    """Mean ratio to the truth of slopes of least squares on age, sex and schools, where that is not 0."""
+def _of_scores(scores: np.ndarray, table: Row, truth: np.ndarray, some: np.ndarray) -> float:
+    """Mean ratio to some true slopes of those of least squares on age, sex and schools."""
     schools = (table["school"][:, None] == np.unique(table["school"])).astype(float)
     design = np.column_stack([table["age"] - table["age"].mean(), table["sex"] == "f", schools])
     slopes = np.linalg.lstsq(design, scores, rcond=None)[0][:2]
     slopes[1] *= (table["sex"] == "m").mean()  # of women against the average row
-    slopes, some = slopes.ravel(), truth != 0
+    slopes = slopes.ravel()
     return float((slopes[some] / truth[some]).mean())
 
 
@@ -163,29 +171,28 @@ def collect(rows: list[Row], options: argparse.Namespace) -> Row:
     result: Row = {}
     for kind, likelihood in dict.fromkeys((row["kind"], row["likelihood"]) for row in rows):
         here = [row for row in rows if (row["kind"], row["likelihood"]) == (kind, likelihood)]
-        total = {
-            name: sum(row[name] for row in here)
-            for name in (
-                "inside",
-                "of",
-                "sure_of_none",
-                "group_inside",
-                "groups",
-                "said",
-                "right_item",
-                "doubted",
-            )
-        }
+        names = (
+            "inside",
+            "of",
+            "sure_inside",
+            "sure_of",
+            "nothing",
+            "sure_of_none",
+            "group_inside",
+            "groups",
+        )
+        total = {name: sum(row[name] for row in here) for name in names}
         result[f"{kind}_{likelihood}"] = {
             "n": len(here),
             "cover": total["inside"] / total["of"],
-            "sure_of_none": total["sure_of_none"] / (total["of"] / 2),
+            "undoubted_cover": total["sure_inside"] / max(1, total["sure_of"]),
+            "sure_of_none": total["sure_of_none"] / total["nothing"],
             "group_cover": total["group_inside"] / total["groups"],
             **{
                 name: float(np.mean([row[name] for row in here]))
                 for name in ("ratio", "ratio_scores", "ratio_draws")
             },
-            **{name: total[name] for name in ("said", "right_item", "doubted")},
+            **{name: sum(row[name] for row in here) for name in ("said", "right_item", "doubted", "lost")},
             "effects_cpu_s": float(np.median([row["effects_cpu_s"] for row in here])),
         }
     return result

@@ -9,13 +9,14 @@ import importlib
 import pytest
 import torch
 
+from pyro_sparse.data.checks import groups
 from pyro_sparse.inference.edges.mcmc import initialise
 from pyro_sparse.inference.multitask import job as task_job
 from pyro_sparse.inference.multitask.task_axes import task_axes
 from pyro_sparse.inference.rotation import alternative_axes, axes
 from pyro_sparse.inference.rotation.axes import oblique, obliques
 from pyro_sparse.inference.rotation.jacobian_axes import jacobian_axes
-from pyro_sparse.inference.table import function_axes, result, unfold
+from pyro_sparse.inference.table import function_axes, marginal_likelihood, result, unfold
 from pyro_sparse.inference.table import refine as refinement
 from pyro_sparse.inference.table.refine import refine
 from pyro_sparse.inference.transition import transition_axes
@@ -42,6 +43,9 @@ _HURRIED = {
     (function_axes, "jacobian_axes"): _rough_axes,
     (transition_axes, "jacobian_axes"): _rough_axes,
     (task_job, "task_axes"): functools.partial(task_axes, steps=10, n_starts=4),
+    (groups, "_MOST_CLUSTERS"): 2,
+    (marginal_likelihood, "_ROUNDS"): 1,
+    (marginal_likelihood, "_DRAWS"): (8, 16),
     (unfold, "_STEPS"): 5,
     (unfold, "_LESSONS"): 5,
     (refinement, "refine"): _few_steps,
@@ -58,7 +62,7 @@ def _hurry(monkeypatch):
 
 @pytest.fixture
 def hurried(request, monkeypatch):
-    """Rough axes and rough posteriors of rows: good ones are what takes most of a tiny fit's time.
+    """Rough axes, posteriors of rows and clusters: good ones are what takes most of a tiny fit's time.
 
     Not in slow tests.
     """
@@ -72,6 +76,13 @@ def hurried_module():
     with pytest.MonkeyPatch.context() as patch:
         _hurry(patch)
         yield
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """What a user gets, for a single test of a module that is in a hurry."""
+    for (module, name), value in _PATIENT.items():
+        monkeypatch.setattr(module, name, value)
 
 
 @pytest.fixture(autouse=True)

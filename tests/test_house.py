@@ -6,7 +6,6 @@ import ast
 import contextlib
 import importlib
 import inspect
-import json
 import pkgutil
 import re
 import subprocess
@@ -45,23 +44,6 @@ def imports(path: Path) -> set[tuple[str, str]]:
 def imported(path: Path) -> set[str]:
     """Modules of ours that a file may import, as "pyro_sparse.x.y"."""
     return {name for stem, own in imports(path) for name in (stem, f"{stem}.{own}" if own else stem)}
-
-
-def test_rooms_may_be_the_first_that_are_imported():
-    """A package that is still being imported has not all its names; which one that is, the caller decides."""
-    rooms = ["pyro_sparse.posterior", "pyro_sparse.plots", "pyro_sparse.cli"]
-    script = f"""
-import importlib, sys
-for room in {rooms}:
-    for name in [name for name in sys.modules if name.split(".")[0] == "pyro_sparse"]:
-        del sys.modules[name]
-    try:
-        importlib.import_module(room)
-    except ImportError as error:
-        print(room, error)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0 and not done.stdout, done.stdout + done.stderr[-500:]
 
 
 @pytest.mark.parametrize("name", ["models", "inference"])
@@ -213,53 +195,6 @@ def test_what_is_imported_is_required():
 def test_an_arviz_object_can_be_written_with_what_is_required():
     """ArviZ 1.x, of Python 3.12 and later, does not bring the libraries that its files need."""
     assert {"h5netcdf", "h5py", "xarray"} <= required()
-
-
-@pytest.fixture(scope="module")
-def first_import():
-    """What a process sees that imports the package, and nothing else; an import takes seconds."""
-    code = """
-import json, random, sys
-import numpy as np, pyro, torch
-
-python, torch_rng, numpy_rng = random.getstate(), torch.get_rng_state(), np.random.get_state()[1].copy()
-threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
-import pyro_sparse as ps
-
-seen = {
-    "python stream": random.getstate() == python,
-    "torch stream": bool((torch.get_rng_state() == torch_rng).all()),
-    "numpy stream": bool((np.random.get_state()[1] == numpy_rng).all()),
-    "torch settings": (torch.get_num_threads(), torch.get_default_dtype()) == (threads, dtype),
-    "no parameters": not pyro.get_param_store().keys(),
-    "extras": sorted({"typer", "anndata", "pooch"} & set(sys.modules)),
-    "rivals": "pyro_sparse.rivals" in sys.modules,
-}
-seen["rival"] = [ps.rivals.ImageVAE.__name__, hasattr(ps, "rival")]
-import pyro_sparse.plots, pyro_sparse.pages.of_table
-
-seen["pyplot"] = "matplotlib.pyplot" in sys.modules
-print(json.dumps(seen))
-"""
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_importing_leaves_the_global_state_alone(first_import):
-    kept = ("python stream", "torch stream", "numpy stream", "torch settings", "no parameters")
-    assert [name for name in kept if not first_import[name]] == []
-    assert first_import["extras"] == [], "extras were imported"
-
-
-def test_rivals_are_found_without_an_import_of_their_own(first_import):
-    assert not first_import["rivals"]
-    assert first_import["rival"] == ["ImageVAE", False]
-
-
-def test_matplotlib_is_imported_late(first_import):
-    assert not first_import["pyplot"]
 
 
 @pytest.mark.slow

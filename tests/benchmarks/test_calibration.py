@@ -14,6 +14,8 @@ from benchmarks import _calibration_decoders as decoders
 from benchmarks import _calibration_methods as methods
 from benchmarks import calibration
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 LAW = draw.RowLaw(features=4, samples=30, correlation=0.8, spike_rate=10.0, slab_rate=0.5, tasks=6)
 
 

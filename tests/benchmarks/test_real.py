@@ -11,6 +11,8 @@ import pytest
 from benchmarks import _questionnaires, real
 from benchmarks._questionnaires import Edges, factor_of_items, items_on_scale
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 SHORT = {"restarts": 1, "steps": 60, "sweeps": 40, "num_draws": 12}
 SCALES = np.repeat(["A", "B", "C"], 3)
 

@@ -23,6 +23,8 @@ from pyro_sparse.inference.table.folded import folded
 from pyro_sparse.posterior.draws import graph_draws, pooled
 from tests._fake_fit import fake_fit
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 ANCHORED = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [1, 1]])
 CYCLE = np.tile([[1, 1, 0], [0, 1, 1], [1, 0, 1]], (3, 1))
 NESTED = np.array([[1, 1], [1, 1], [0, 1], [0, 1]])

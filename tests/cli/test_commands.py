@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import importlib.util
+import io
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from types import SimpleNamespace
 
 import numpy as np
@@ -62,12 +64,24 @@ def table(tmp_path_factory):
 def fitted(table, tmp_path_factory):
     """A folder that `fit` wrote, and the JSON object it printed."""
     folder = tmp_path_factory.mktemp("fit")
-    command = [sys.executable, "-m", "pyro_sparse", "fit", table, *SHORT]
-    command += ["--edge-seconds", "1", "--out", folder, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode in (0, cli.NOTHING_FOUND), done.stderr
-    assert done.stdout.count("\n") == 1
-    return folder, json.loads(done.stdout), done.returncode
+    command = ["fit", table, *SHORT, "--edge-seconds", "1", "--out", folder, "--json"]
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        patch.setattr(sys, "argv", ["pyro-sparse", *map(str, command)])
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+    assert exit_.value.code in (0, cli.NOTHING_FOUND)
+    assert printed.getvalue().count("\n") == 1
+    return folder, json.loads(printed.getvalue()), exit_.value.code
+
+
+def test_the_package_runs_as_a_module(tmp_path):
+    """A process of its own, whose help and errors need no torch and take no time."""
+    command = [sys.executable, "-m", "pyro_sparse"]
+    done = subprocess.run([*command, "--help"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0 and "merge" in done.stdout and not done.stderr
+    done = subprocess.run([*command, "fit"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2 and "Traceback" not in done.stderr and not done.stdout
 
 
 def test_fit_writes_what_it_says(fitted):

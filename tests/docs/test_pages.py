@@ -21,7 +21,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 BUILT = ("_build", "api", "auto_gallery", "gallery", "tutorials")
 OTHER_LANGUAGES = {"bash", "console", "r", "text"}
 # Pages without a fit, or with one that takes no time. The others are slow tests.
-QUICK = {"coming_from/sslasso.md", "dependency.md", "observed.md"}
+QUICK = {"coming_from/sslasso.md", "dependency.md"}
 # Blocks that do not run, by page; each is code of another package, or needs what a test cannot have.
 EXCUSED = {
     "coming_from/mofa.md": 1,

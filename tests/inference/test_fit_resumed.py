@@ -39,7 +39,15 @@ class Cut:
         monkeypatch.setattr(Progress, "advance", counted)
 
 
-@pytest.mark.parametrize(("groups", "after"), [(1, 3), (1, 13), (3, 13), (3, 33)])
+@pytest.mark.parametrize(
+    ("groups", "after"),
+    [
+        (1, 3),
+        pytest.param(1, 13, marks=pytest.mark.slow),
+        pytest.param(3, 13, marks=pytest.mark.slow),
+        (3, 33),
+    ],
+)
 def test_a_cut_fit_resumes_to_the_bit(tmp_path, monkeypatch, groups, after):
     if groups == 3:
         monkeypatch.setattr(restarts_module, "GROUP_BYTES", 1)

@@ -13,6 +13,8 @@ import pyro_sparse as ps
 from pyro_sparse.data.read import as_table
 from pyro_sparse.likelihoods.base import NOTHING
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 QUICK = {"restarts": 1, "steps": 60, "seed": 0, "progress": False}
 N, EDGES = 200, np.repeat(np.eye(2, dtype=bool), 4, axis=0)
 

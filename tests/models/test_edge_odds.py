@@ -12,6 +12,8 @@ from scipy.special import expit, logit
 import pyro_sparse as ps
 from pyro_sparse.priors import em
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 NAMES = ["a", "b", "c", "d"]
 ODDS = np.array([[20.0, 1.0], [1.0, 0.05], [3.0, 1.0], [1.0, 1.0]])
 EDGES = {("a", 0): 20.0, (1, 1): 0.05, ("c", 0): 3}

@@ -11,6 +11,8 @@ import pytest
 import pyro_sparse as ps
 from pyro_sparse.models import SparseDecoder, from_lavaan, read_lavaan
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 HOLZINGER = Path(__file__).resolve().parents[3] / "shared" / "data" / "holzinger.csv"
 TEXT = """
 # Holzinger and Swineford (1939)

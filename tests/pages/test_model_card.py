@@ -14,6 +14,8 @@ from pyro_sparse.pages.model_card import model_card
 from tests._fake_fit import fake_fit
 from tests._tasks import quick_fit, tasks_on_latents
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 SMALL = {"restarts": 2, "progress": False}
 
 

@@ -23,12 +23,12 @@ matplotlib.use("Agg")
 @pytest.fixture(scope="module")
 def fit():
     data = ps.Data(simulated(), feature_names=["<b>one</b>", *"abcde"])
-    return ps.fit(ps.Program(linear, 2), data, restarts=2, sweeps=40, progress=False)
+    return ps.fit(ps.Program(linear, 2), data, restarts=2, sweeps=30, progress=False)
 
 
 @pytest.fixture(scope="module")
 def idata(fit):
-    return fit.edge_posterior(sweeps=80, num_draws=40)
+    return fit.edge_posterior(sweeps=30, num_draws=20)
 
 
 def test_the_page_has_the_edges_the_findings_and_the_certificate(fit, idata, tmp_path):

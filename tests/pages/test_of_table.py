@@ -22,6 +22,8 @@ from pyro_sparse.posterior import arviz as arviz_files
 from pyro_sparse.posterior.arviz import get_group
 from tests._fake_fit import fake_fit, fit_with_strengths
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 pytest.importorskip("jinja2")
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

@@ -23,6 +23,8 @@ from tests._fake_fit import fake_fit, fit_with_strengths
 from tests._pictures import cut_off
 from tests._tasks import quick_fit, tasks_on_latents
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 

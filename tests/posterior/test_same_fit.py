@@ -11,6 +11,8 @@ from pyro_sparse.posterior.same_fit import check_same_fit, fit_mark
 from tests._fake_fit import fake_fit
 from tests._tasks import quick_fit, tasks_on_latents
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 
 def table(seed):
     x = np.random.default_rng(0).normal(size=(60, 5))

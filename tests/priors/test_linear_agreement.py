@@ -1,4 +1,4 @@
-"""Linear regression: the solver against a coordinate descent written from the paper, on 20 random problems.
+"""Linear regression: the solver against a coordinate descent written from the paper, on 8 random problems.
 
 The reference works on residuals, one problem and one coefficient at a time, in plain numpy. It decides on
 zero by the threshold Delta = inf_t [x'x t / 2 + pen(t) / t] and then iterates the fixed point of Rockova and
@@ -15,7 +15,7 @@ import torch
 
 from pyro_sparse.priors import SpikeSlabLasso, em, ssl_regression
 
-PROBLEMS, ROWS, COLUMNS = 20, 100, 10
+PROBLEMS, ROWS, COLUMNS = 8, 100, 10
 LAMBDA1, LADDER = 1.0, np.geomspace(1, 100, 6).tolist()
 
 

@@ -9,10 +9,19 @@ import pandas as pd
 import pytest
 
 import pyro_sparse as ps
+from pyro_sparse.data.checks import groups
 from pyro_sparse.data.checks.factors import doubted_by_columns
 from pyro_sparse.findings.finding import Finding
 
 pytestmark = pytest.mark.usefixtures("hurried_module")
+
+MOST_CLUSTERS = groups._MOST_CLUSTERS
+
+
+@pytest.fixture(autouse=True)
+def all_clusters(monkeypatch):
+    """The check itself is not hurried here."""
+    monkeypatch.setattr(groups, "_MOST_CLUSTERS", MOST_CLUSTERS)
 
 
 N = 300

@@ -7,6 +7,8 @@ import pytest
 
 import pyro_sparse as ps
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 EDGES = np.kron(np.eye(2, dtype=bool), np.ones((3, 1), dtype=bool))
 
 

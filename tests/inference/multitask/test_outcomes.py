@@ -238,10 +238,12 @@ def test_new_tasks_and_new_rows(fitted):
         fitted.with_data(x, y + 0.5)
 
 
-@pytest.mark.parametrize("family", ["ordinal", "negative_binomial", "mixed"])
+@pytest.mark.parametrize(
+    "family", ["negative_binomial", pytest.param("ordinal", marks=pytest.mark.slow), "mixed"]
+)
 def test_a_saved_fit_is_the_same(family, tmp_path):
     """Levels, dispersions and kinds of tasks come back; new tasks may have other levels than the old."""
-    x, y, *_ = problem("ordinal" if family == "mixed" else family, t=12, n=40)
+    x, y, *_ = problem("ordinal" if family == "mixed" else family, t=10, n=30)
     likelihood = {"task 1*": "ordinal", "*": "normal"} if family == "mixed" else family
     y[4] = y[4] + 3.0 * (family != "mixed")  # another range of levels
     fit = ps.fit(MultiTaskRegression(G, K, likelihood=likelihood), x, y, restarts=1, **SHORT)
@@ -353,7 +355,7 @@ def test_dispersion_is_that_of_pearson():
     ("outcomes", "likelihood", "doubted"),
     [
         ("negative_binomial", "poisson", True),
-        ("negative_binomial", "negative_binomial", False),
+        pytest.param("negative_binomial", "negative_binomial", False, marks=pytest.mark.slow),
         ("poisson", "poisson", False),
     ],
 )

@@ -66,7 +66,7 @@ TARGETS = {"scale": (scale, log_scale, -8, 12), "skewed": (skewed, log_skewed, -
 @pytest.mark.parametrize(
     ("name", "method"),
     [
-        ("scale", "laplace"),
+        pytest.param("scale", "laplace", marks=pytest.mark.slow),
         ("scale", "hmc"),
         ("skewed", "laplace"),
         pytest.param("skewed", "hmc", marks=pytest.mark.slow),

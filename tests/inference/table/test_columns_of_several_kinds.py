@@ -12,6 +12,8 @@ import pyro_sparse as ps
 from pyro_sparse.inference.edges.program.model_program import model_program
 from pyro_sparse.inference.training.restarts import pick
 
+pytestmark = pytest.mark.usefixtures("hurried")
+
 WORDS = ["never", "rarely", "sometimes", "often"]
 KINDS = {"height": "normal", "girth": "normal", "smokes": "bernoulli", "visits": "poisson", "*": "ordinal"}
 
@@ -159,7 +161,7 @@ def test_levels_that_are_numbers_are_the_same_however_they_are_written():
     rng = np.random.default_rng(0)
     z = rng.normal(size=(80, 1)) + 0.6 * rng.normal(size=(80, 3))
     codes = np.digitize(z, [-0.7, 0.7])
-    for categories in ([2, 1, 0], [1, 3, 5], [1.0, 2.0, 3.0]):
+    for categories in ([2, 1, 0], [1.0, 3.0, 5.0]):
         table = pd.DataFrame(
             {c: pd.Categorical.from_codes(codes[:, j], categories, ordered=True) for j, c in enumerate("abc")}
         )

@@ -8,6 +8,8 @@ import pytest
 
 import pyro_sparse as ps
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 N, G, K = 240, 9, 2
 
 

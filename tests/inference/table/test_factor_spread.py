@@ -9,6 +9,8 @@ import torch
 
 import pyro_sparse as ps
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 FEW = {"restarts": 2, "seed": 0, "progress": False}
 
 

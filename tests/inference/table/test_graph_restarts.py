@@ -18,6 +18,8 @@ from pyro_sparse.inference.table.graph_restarts import (
 )
 from pyro_sparse.models import SparseDecoder
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 FACTORS, SIZE, N = 2, 5, 400
 EDGE = np.kron(np.eye(FACTORS), np.ones((SIZE, 1))) > 0
 

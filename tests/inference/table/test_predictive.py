@@ -13,6 +13,8 @@ import pyro_sparse as ps
 from pyro_sparse.inference.table.normal_rows import NormalState, SeenRows, parameters_of
 from pyro_sparse.posterior import arviz as _arviz
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 W = np.array([[1.0, 0], [0.8, 0], [0.9, 0], [0, 1.0], [0, -0.9], [0.5, 0.7]])
 C = np.array([[1.0, 0.4], [0.4, 1.0]])
 QUICK = {"restarts": 1, "seed": 0, "progress": False}

@@ -10,6 +10,8 @@ from scipy.stats import multivariate_normal
 import pyro_sparse as ps
 from pyro_sparse.inference.table.residual_pairs import residual_correlations
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 LOADING = np.kron(np.eye(2), np.full((4, 1), 0.7))
 IMPLIED = LOADING @ LOADING.T + 0.51 * np.eye(8)
 NOISE_SD = np.full(8, np.sqrt(0.51))

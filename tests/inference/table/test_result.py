@@ -17,6 +17,8 @@ from pyro_sparse.inference.training.restarts import doubted_factors, restart_fin
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.priors import SpikeSlabLasso
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 NAMES = list("abcdef")
 QUICK = {"restarts": 2, "n_factors_init": [2, 2], "steps": 40, "batch_size": 40, "progress": False}
 

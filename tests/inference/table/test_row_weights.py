@@ -11,7 +11,10 @@ import pyro_sparse as ps
 from pyro_sparse.data.row_weights import read_weights
 
 # of the tables that these fits are compared with
-pytestmark = pytest.mark.filterwarnings("ignore:X. .*:RuntimeWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:X. .*:RuntimeWarning"),
+    pytest.mark.usefixtures("hurried_module"),
+]
 
 N, G = 60, 5
 FREQUENCY = {"sample_weight": "w", "sample_weight_type": "frequency"}
@@ -49,6 +52,7 @@ def same(fit, other):
     assert fit.score() == pytest.approx(other.score(), rel=1e-12)
 
 
+@pytest.mark.usefixtures("patient")
 def test_frequencies_are_repeated_rows(table):
     fit, plain = fitted(table, steps=600, **FREQUENCY), fitted(repeated(table), steps=600)
     same(fit, plain)

@@ -37,20 +37,20 @@ def frames(n_levels, n=240, seed=0):
     return pd.DataFrame(x, columns=list("uvw")), codes
 
 
-def fit_of(table, action, **options):
+def fit_of(table, action, steps=60, **options):
     model = LatentTransition(n_latents=2, n_actions=1, **SIZES, **options)
-    return ps.fit(model, table.assign(do=action), actions=["do"], **HURRIED)
+    return ps.fit(model, table.assign(do=action), actions=["do"], **(HURRIED | {"steps": steps}))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.usefixtures("hurried", "no_pictures")
-@pytest.mark.parametrize("n_levels", [2, 3])
+@pytest.mark.parametrize("n_levels", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_fit_is_the_same_however_its_action_is_coded(n_levels, tmp_path):
     table, codes = frames(n_levels)
     text = np.array(["none", "some", "x"])[codes]
     ways = [text, pd.Categorical(codes, ordered=True), np.array(["b", "a", "c"])[codes]]
     ways += [codes, codes == 0] if n_levels == 2 else []
-    fits = [fit_of(table, way) for way in ways]
+    fits = [fit_of(table, way, steps=15) for way in ways]
     edges = [fit.edge_posterior(num_draws=20) for fit in fits]
     for fit, idata in zip(fits, edges, strict=True):
         assert fit.action_names == ["do"] and fit.model.n_actions == 1

@@ -32,6 +32,8 @@ from tests.inference._transitions import SMALL, model_of
 
 pytestmark = pytest.mark.usefixtures("hurried_module")
 
+BRIEF = SMALL | {"steps": 30, "polish_steps": 8, "edge_steps": 8, "evaluate_every": 15}  # for equal bits
+
 
 @pytest.fixture(scope="module")
 def data():
@@ -42,6 +44,12 @@ def data():
 def fitted(data, hurried_module):
     x, _, a = data.part("train")
     return ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=2, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def brief(data, hurried_module):
+    x, _, a = data.part("train")
+    return ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=2, **BRIEF)
 
 
 def test_what_a_fit_holds(fitted, data):
@@ -78,12 +86,12 @@ def test_all_restarts_stand_in_the_frame_of_the_best(fitted):
     assert fitted.agreement["similarity"][other] == pytest.approx(np.mean(correlations), abs=1e-6)
 
 
-def test_a_restart_that_is_added_is_the_one_that_more_restarts_would_have(fitted, data):
+def test_a_restart_that_is_added_is_the_one_that_more_restarts_would_have(data):
     """Two, and one more since none agrees, are the three of a fit that was asked for three, to the bit."""
     x, _, a = data.part("train")
-    three = ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=3, **SMALL)
+    three = ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=3, **BRIEF)
     sequences = as_sequences(x, actions=a, lag=1)
-    settings = {name: value for name, value in SMALL.items() if name != "progress"}
+    settings = {name: value for name, value in BRIEF.items() if name != "progress"}
     job = TransitionJob(
         model_of(x, n_actions=3), sequences, restarts=2, seed=1, schedule=TransitionSchedule(**settings)
     )
@@ -152,31 +160,31 @@ def test_a_fit_adds_restarts_only_where_their_number_and_length_are_left_open(da
     assert asked == [True, False, False, False]
 
 
-def test_the_same_seed_gives_the_same_bits(fitted, data):
+def test_the_same_seed_gives_the_same_bits(brief, data):
     x, _, a = data.part("train")
-    again = ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=2, **SMALL)
-    np.testing.assert_array_equal(again.strength_time, fitted.strength_time)
-    np.testing.assert_array_equal(again.relaxed_action, fitted.relaxed_action)
+    again = ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=2, **BRIEF)
+    np.testing.assert_array_equal(again.strength_time, brief.strength_time)
+    np.testing.assert_array_equal(again.relaxed_action, brief.relaxed_action)
 
 
-def test_a_resumed_fit_gives_the_same_bits(fitted, data, tmp_path, monkeypatch):
+def test_a_resumed_fit_gives_the_same_bits(brief, data, tmp_path, monkeypatch):
     x, _, a = data.part("train")
     file, advance, steps = tmp_path / "run.pt", TransitionRun.advance, []
 
     def dying(run):
         steps.append(run.step)
-        if len(steps) == 170:
+        if len(steps) == 52:
             raise RuntimeError("the power went")
         advance(run)
 
-    settings = {**SMALL, "checkpoint": file, "checkpoint_every": 20}
+    settings = {**BRIEF, "checkpoint": file, "checkpoint_every": 5}
     with monkeypatch.context() as patch:
         patch.setattr(TransitionRun, "advance", dying)
         with pytest.raises(RuntimeError, match="the power went"):
             ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=2, **settings)
     resumed = ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=2, **settings)
-    np.testing.assert_array_equal(resumed.strength_time, fitted.strength_time)
-    np.testing.assert_array_equal(resumed.relaxed_time, fitted.relaxed_time)
+    np.testing.assert_array_equal(resumed.strength_time, brief.strength_time)
+    np.testing.assert_array_equal(resumed.relaxed_time, brief.relaxed_time)
     with pytest.raises(ValueError, match="belongs to another fit"):
         ps.fit(model_of(x, n_actions=3), x, actions=a, seed=2, restarts=2, **settings)
 

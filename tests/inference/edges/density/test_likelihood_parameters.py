@@ -16,6 +16,8 @@ from pyro_sparse.likelihoods import Columns, Likelihood, Ordinal
 from pyro_sparse.likelihoods.base import NOTHING
 from pyro_sparse.models import SparseDecoder
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 A, B = 3.0, 0.4
 
 

@@ -13,6 +13,8 @@ from pyro_sparse.inference.edges.density.cells import Cells
 from pyro_sparse.inference.edges.density.loadings import Curve, Parabola
 from pyro_sparse.inference.edges.density.weight import SpikeSlab
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 CHAINS, FEATURES, ROWS, UNIT, NOISE = 2, 3, 60, 0.7, 0.4
 DENSITIES = [(True, 0.05), (True, 0.2), (False, 0.05), (False, 0.2)]
 

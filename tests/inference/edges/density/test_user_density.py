@@ -16,6 +16,8 @@ from pyro_sparse.inference.edges.density.mixture import MixtureDensity
 from pyro_sparse.inference.edges.density.user_density import UserDensity, density_of
 from pyro_sparse.priors import SpikeSlabPrior
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 SLAB, SPIKE = 0.8, 0.06
 
 

@@ -37,7 +37,7 @@ def enumerated(probability, n_classes):
     return weights @ np.array(answers) / weights.sum()
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("n_classes", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_probabilities_are_those_of_enumeration(n_classes):
     shown = np.array([[0.999, 0.99, 0.7, 0.01, 0.002], [0.999, 0.03, 0.6, 0.02, np.nan]])
     found = replication(

@@ -35,6 +35,11 @@ def fit():
     return ps.fit(model(6), items(), **QUICK)
 
 
+@pytest.fixture
+def short_fit():
+    return ps.fit(model(6), items(500), **(QUICK | {"steps": 500, "restarts": 2}))
+
+
 def matched(p):
     """Columns in the order of the factors that they are."""
     return p[:, [int(p[5 * k : 5 * k + 5].sum(0).argmax()) for k in range(3)]]
@@ -54,8 +59,9 @@ def test_cross_loadings_are_no_edges(fit):
     assert (matched(of_prior)[~MAIN] > 0.5).any()  # a loading of .1 is not zero, and so many rows see it
 
 
-def test_chains_run_over_the_factors_that_the_fit_kept(fit):
+def test_chains_run_over_the_factors_that_the_fit_kept(short_fit):
     """Six were offered; chains over six split the three that there are."""
+    fit = short_fit
     idata = fit.edge_posterior(edge="practical", **SHORT)
     assert (fit.weights[fit.best] != 0).any(0).sum() == 3
     assert not idata["edge_posterior"]["probability"].values[:, 3:].any()

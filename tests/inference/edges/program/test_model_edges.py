@@ -28,6 +28,8 @@ from pyro_sparse.likelihoods.base import NOTHING
 from pyro_sparse.models import SparseDecoder
 from pyro_sparse.priors import SpikeSlabNormal
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 G, K, N = 6, 2, 60
 FAST = {"sweeps": 30, "warm_up": 10, "num_draws": 8, "chains": 2}
 PRIOR_SCALES = {"slab_scale": 1.0, "spike_scale": 0.1}
