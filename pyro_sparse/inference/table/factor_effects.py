@@ -15,6 +15,7 @@ from ..._utils.checks import check_whole
 from ..._utils.declared import keeps
 from ..._utils.wording import listed
 from ...data.design import Design, design_of
+from ...data.large_table import LargeTable
 from ...findings.finding import Finding, doubted_edges, findings_of, write_findings
 from ...posterior import arviz as _arviz
 from ...posterior.draw_table import draw_table
@@ -153,7 +154,9 @@ def _check(fit: Fit, idata: ArvizData) -> None:
             f"fit: is of a {type(model).__name__} whose features are no straight lines of its factors; "
             'wanted SparseDecoder(decoder="linear")'
         )
-    if not len(getattr(fit.table, "x", ())):
+    if isinstance(fit.table, LargeTable):
+        raise ValueError("fit: its table is read by rows, whose factors are not drawn; wanted one in memory")
+    if not len(fit.table.x):
         raise ValueError("fit: has no rows in memory; a loaded one takes them by fit.with_data(X)")
     if fit.table.weights is not None:
         raise ValueError(

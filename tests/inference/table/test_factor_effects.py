@@ -43,7 +43,7 @@ def fitted(x, **settings):
     fit = ps.fit(model, x, restarts=2, seed=0, progress=False, **settings)
     first = int(np.abs(fit.weights[fit.best][0]).argmax())
     signs = [np.sign(fit.weights[fit.best][j, k]) for j, k in ((0, first), (6, 1 - first))]
-    return fit, fit.edge_posterior(seed=0, progress=False), [first, 1 - first], signs
+    return fit, fit.edge_posterior(seed=0, sweeps=240, progress=False), [first, 1 - first], signs
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_yes_no_answers_have_effects_too():
         n_factors=2, decoder="linear", likelihood="bernoulli", anchors={0: 0, 8: 1}
     )
     fit = ps.fit(model, answers, restarts=2, seed=0, progress=False)
-    idata = fit.edge_posterior(seed=0, sweeps=300, progress=False)
+    idata = fit.edge_posterior(seed=0, sweeps=160, progress=False)
     rows = ps.factor_effects(fit, idata, about["age"]).set_index("factor")
     row, other = rows.iloc[0], rows.iloc[1]
     sign = np.sign(fit.weights[fit.best][0, 0])
@@ -160,3 +160,9 @@ def test_what_has_no_straight_lines_or_no_chains_is_refused(world, tmp_path):
                     restarts=1, steps=40, progress=False)  # fmt: skip
     with pytest.raises(ValueError, match=r'SparseDecoder\(decoder="linear"\)'):
         ps.factor_effects(curved, curved.edge_posterior("score"), np.arange(60))
+    rows = ps.open_rows(np.random.default_rng(0).normal(size=(60, 4)))
+    by_rows = ps.fit(
+        ps.models.SparseDecoder(n_factors=1, decoder="linear"), rows, restarts=1, steps=40, progress=False
+    )
+    with pytest.raises(ValueError, match="is read by rows"):
+        ps.factor_effects(by_rows, by_rows.edge_posterior("score"), np.arange(60))
