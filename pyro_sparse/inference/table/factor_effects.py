@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
+from scipy.linalg import block_diag
 
 from ..._utils.checks import check_whole
 from ..._utils.declared import keeps
@@ -119,29 +120,32 @@ def factor_effects(
     if not used.any():
         raise ValueError("idata: its chains ran over no factor, so that there is nothing to regress")
     rng = np.random.default_rng(seed)
-    drawn, slopes = [], []
-    for of_chain in measurements(fit, idata, used, rng):
+    drawn, slopes, weights = [], [], []
+    for measurement in measurements(fit, idata, used, rng):
         start = rng.standard_normal((len(fit.table.x), int(used.sum())))
-        coefficients, of_cells = regressed(given.regression, of_chain.rows, start, rng)
-        drawn.append(coefficients)
+        coefficients, of_cells = regressed(given.regression, measurement.rows, start, rng)
+        drawn.append(given.contrasts @ coefficients)
         slopes.append(of_cells)
-        weight = of_chain.weight
-    findings = _past_factors(fit, given, np.mean(slopes, 0), weight)
+        weights.append(measurement.weight)
+    findings = _past_factors(fit, given, np.mean(slopes, 0), np.mean(weights, 0))
     for finding in findings:
         warnings.warn(f"factor_effects: {finding}", RuntimeWarning, stacklevel=2)
-    values = np.full((*np.shape(drawn)[:2], len(given.names), len(used)), np.nan)
-    values[..., used] = given.contrasts @ np.stack(drawn)
+    names = np.array(fit.factor_names, dtype=object)
     draws = xr.DataArray(
-        values,
+        np.stack(drawn),
         dims=("chain", "draw", "covariate", "factor"),
-        coords={"covariate": given.names, "factor": list(fit.factor_names)},
+        coords={"covariate": given.names, "factor": names[used]},
     )
-    known = draw_table(draws.isel(factor=used), prob, kind)
-    table = draw_table(draws.fillna(0.0), prob, kind)
-    table.loc[:, table.columns[2:]] = np.nan
-    table.loc[np.tile(used, len(given.names)), table.columns[2:]] = known.iloc[:, 2:].to_numpy()
     touched = doubted_edges(findings_of(idata=idata), fit.feature_names, fit.factor_names).all(0)
-    table["doubted"] = np.tile(touched, len(given.names))
+    rows = pd.DataFrame(
+        {
+            "covariate": np.repeat(given.names, len(names)),
+            "factor": np.tile(names, len(given.names)),
+            "doubted": np.tile(touched, len(given.names)),
+        }
+    )
+    table = rows.merge(draw_table(draws, prob, kind), "left", ["covariate", "factor"])
+    table = table[[*(name for name in table if name != "doubted"), "doubted"]]
     table.attrs["findings"] = write_findings(findings)
     return table
 
@@ -200,28 +204,26 @@ def _designs(fit: Fit, covariates: Any, groups: Any) -> _Given:
     beside = [] if of_fit is None else [of_fit]
     if not has_normal_rows(fit.model):
         beside.append(np.ones((n, 1)))  # intercepts are those of the fit, and loadings those of the chains
-    slopes, names, terms = [*beside], [], []
+    slopes, terms = [*beside], []
+    names: list[str] = []
     blocks = [np.zeros((0, sum(rows.shape[1] for rows in beside)))]
+    grouped = []
     if covariates is not None:
         design, rows = _design_of(fit, "covariates", covariates, n, samples)
-        here, contrasts = design.contrasts()
-        names += here
-        blocks.append(contrasts)
         slopes.append(rows)
         terms = list(_by_term(design, rows))
-    grouped = []
+        names, contrasts = design.contrasts()
+        blocks.append(contrasts)
     for group in _columns(groups):
         design, rows = _design_of(fit, "groups", group, n, samples)
-        here, contrasts = design.contrasts()
-        names += here
+        levels, contrasts = design.contrasts()
+        names += levels
         blocks.append(contrasts)
         grouped.append((rows, contrasts))
-    slope_rows = np.concatenate(slopes, 1) if slopes else np.zeros((n, 0))
-    whole = np.zeros((len(names), sum(block.shape[1] for block in blocks)))
-    at = np.cumsum([block.shape for block in blocks], 0)
-    for (end_row, end), block in zip(at, blocks, strict=True):
-        whole[end_row - len(block) : end_row, end - block.shape[1] : end] = block
-    return _Given(Regression(slope_rows, grouped), names, whole, terms)
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"groups: {twice[0]!r} is there twice; give it once, as a covariate or as a group")
+    regression = Regression(np.concatenate([np.zeros((n, 0)), *slopes], 1), grouped)
+    return _Given(regression, names, block_diag(*blocks), terms)
 
 
 def _design_of(fit: Fit, role: str, values: Any, n: int, samples: list[str] | None) -> tuple[Design, Array]:

@@ -130,8 +130,12 @@ def test_yes_no_answers_have_effects_too():
         ({"covariates": np.arange(N - 1)}, f"has {N - 1} rows, and X has {N}"),
         ({"groups": [f"g{i}" for i in range(N)]}, "has one row with the level"),
         ({"covariates": np.arange(N), "seed": -1}, "seed"),
+        (
+            {"covariates": {"s": ["a", "b"] * (N // 2)}, "groups": {"s": ["a", "b"] * (N // 2)}},
+            "is there twice",
+        ),
     ],
-    ids=["nothing", "name", "constant", "rows", "group of one", "seed"],
+    ids=["nothing", "name", "constant", "rows", "group of one", "seed", "twice"],
 )
 def test_bad_input_is_refused(world, arguments, message):
     (fit, idata, *_), *_ = world
