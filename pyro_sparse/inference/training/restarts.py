@@ -146,8 +146,8 @@ def pick(model: ModelT, restarts: list[int]) -> ModelT:
     restarts : list of int
         Which of its restarts, in the order wanted.
     """
-    batched = _batched(model)
     few = _resized(model, len(restarts))
+    batched = _batched(model, few if few.n_restarts != model.n_restarts else None)
     states = model.state_dict().items()
     few.load_state_dict({name: value[restarts] if name in batched else value for name, value in states})
     return cast("ModelT", few.eval())
@@ -170,10 +170,16 @@ def put(single: ModelT, model: ModelT, restart: int) -> None:
                 value[restart].copy_(state[name][0])
 
 
-def _batched(model: FactorModel | LatentTransition) -> set[str]:
-    """Names of the tensors with a restart dimension: those that change shape with the number of restarts."""
-    larger = _resized(model, model.n_restarts + 1).state_dict()
-    return {name for name, value in model.state_dict().items() if value.shape != larger[name].shape}
+def _batched(
+    model: FactorModel | LatentTransition, other: FactorModel | LatentTransition | None = None
+) -> set[str]:
+    """Names of the tensors with a restart dimension: those that change shape with the number of restarts.
+
+    `other` is the same model with another number of them, if there is one already.
+    """
+    other = _resized(model, model.n_restarts + 1) if other is None else other
+    shapes = {name: value.shape for name, value in other.state_dict().items()}
+    return {name for name, value in model.state_dict().items() if value.shape != shapes[name]}
 
 
 def _resized(model: ModelT, n_restarts: int) -> ModelT:
