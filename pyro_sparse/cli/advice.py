@@ -94,9 +94,9 @@ TABLE: tuple[Entry, ...] = (
     Entry(r"^likelihood: ", "--likelihood: ", "likelihoods/column_keys.py"),
     Entry(r"^likelihood=(\S+) is not known", r"--likelihood: \1 is not known", "likelihoods/families.py"),
     Entry(
-        r', "auto", a mapping from columns to these, or an instance of a subclass of '
+        r", a mapping from columns to these, or an instance of a subclass of "
         r"pyro_sparse\.likelihoods\.Likelihood",
-        ', or "auto"',
+        "",
         "likelihoods/families.py",
     ),
     Entry(

@@ -106,7 +106,7 @@ def factor_effects(
     >>> age = rng.integers(20, 70, 200)
     >>> z = 0.04 * (age - 45) + rng.normal(size=200)
     >>> X = z[:, None] + rng.normal(size=(200, 4))
-    >>> fit = ps.fit(ps.models.SparseDecoder(1, decoder="linear"), X, restarts=2, seed=0, progress=False)
+    >>> fit = ps.fit(ps.models.SparseDecoder(n_factors=1, decoder="linear"), X, restarts=2, progress=False)
     >>> idata = fit.edge_posterior(seed=0, progress=False)
     >>> effects = ps.factor_effects(fit, idata, {"age": age})
     >>> bool(effects.hdi90_lb[0] > 0 or effects.hdi90_ub[0] < 0)
