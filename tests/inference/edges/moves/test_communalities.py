@@ -8,6 +8,7 @@ from scipy import stats
 
 from pyro_sparse.inference.edges.density.weight import SpikeSlab
 from pyro_sparse.inference.edges.mcmc.row_moments import RowMoments
+from pyro_sparse.inference.edges.moves import communalities
 from pyro_sparse.inference.edges.moves.communalities import moved_communalities
 
 G, K, ROWS, SLAB, NOISE = 5, 2, 12, 0.8, (3.0, 1.0)
@@ -105,3 +106,12 @@ def test_without_holes_factors_are_summed_out_exactly():
     ]
     got = at(*other)[0] - at(weight, noise)[0]
     np.testing.assert_allclose(got, want[1] - want[0], atol=1e-8)
+
+
+def test_a_path_that_goes_astray_leaves_everything_where_it_was(monkeypatch):
+    monkeypatch.setattr(communalities, "_LENGTH", 1e4)
+    weight, noise, cov, likelihood, rng = joint(50, False, 0.2, 0)
+    new, variance = moved(weight, noise, cov, likelihood, 0.2, False, rng)
+    same = (variance == noise).all(1)
+    assert same.mean() > 0.8 and np.isfinite(new).all() and (variance > 0).all()
+    np.testing.assert_array_equal(new[same], weight[same])
