@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -85,7 +85,8 @@ def factor_effects(
     Warns
     -----
     RuntimeWarning
-        A covariate moves features past the factors (score test): its effects on factors are then off.
+        A covariate moves features past the factors (score test): its effects on factors are then off. Groups
+        are not tested.
 
     Raises
     ------
@@ -243,7 +244,7 @@ def _columns(groups: Any) -> Iterator[Any]:
     """Each grouping by itself: one may lie within another."""
     if isinstance(groups, pd.DataFrame):
         yield from (groups.iloc[:, [j]] for j in range(groups.shape[1]))
-    elif isinstance(groups, dict):
+    elif isinstance(groups, Mapping):
         yield from ({name: values} for name, values in groups.items())
     elif groups is not None:
         yield groups

@@ -81,9 +81,9 @@ def measurements(
         return
     for weights in _weights(fit, idata):
         some = weights[_spread(len(weights), _EXPANDED)][..., used]
-        restart = pick(fit.model, [fit.best]).double()
+        restart = pick(fit.model, [fit.best]).cpu().double()
         restart.eval()
-        batch = fit.table.batch(fit.model.factor_cov.device, torch.float64)
+        batch = fit.table.batch(torch.device("cpu"), torch.float64)
         yield Measurement([_ExpandedRows(restart, batch, weight, used) for weight in some], some.mean(0))
 
 
@@ -112,7 +112,10 @@ def _weights(fit: Fit, idata: ArvizData) -> Array:
 
 
 class _NormalRows:
-    """Exact draws of rows' factors, and of the intercepts, of a linear decoder under normal noise."""
+    """Exact draws of rows' factors of a linear decoder under normal noise.
+
+    Intercepts are drawn with them, in place: all draws of a chain share one array and go on from there.
+    """
 
     def __init__(self, state: NormalState, rows: SeenRows, intercept: Array):
         self.state, self.rows, self.intercept = state, rows, intercept
@@ -131,7 +134,7 @@ class _NormalRows:
         unit = rng.standard_normal((*z.shape, 1))
         z = (spread[rows.which] @ pull[..., None] + root[rows.which] @ unit)[..., 0]
         unexplained = left - seen * (z @ weight.T)
-        count = seen.sum(0)
+        count = np.maximum(seen.sum(0), 1)
         off = rng.standard_normal(len(noise)) * np.sqrt(noise / count)
         self.intercept[:] = unexplained.sum(0) / count + off
         return z, (unexplained - seen * self.intercept) / noise

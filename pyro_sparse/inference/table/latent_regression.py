@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 RowDraws = Callable[[Array, Array, Array, np.random.Generator], tuple[Array, Array]]
 
 _SLOPE_SD = 1.0  # of the prior, of a standardised covariate on a factor with a standard deviation of 1
-_GROUP_SCALE = 0.5  # of a half-Cauchy prior: half of groups differ by less than half a standard deviation
+_GROUP_SCALE = 0.5  # median of the half-Cauchy prior of groups' standard deviation, that of a factor being 1
 _INNER = 3  # sweeps for each draw of the measurement model
 
 

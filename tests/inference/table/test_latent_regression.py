@@ -16,7 +16,7 @@ def known(z):
 
 
 def standardised(rng, n, p):
-    root = np.linalg.qr(rng.normal(size=(n, p)) - 0.0)[0]
+    root = np.linalg.qr(rng.normal(size=(n, p)))[0]
     root = root - root.mean(0)
     return np.sqrt(n) * np.linalg.qr(root)[0]
 
@@ -104,8 +104,6 @@ def test_laplace_proposals_draw_from_the_posterior_of_a_row():
     from pyro_sparse.data.read import Batch
     from pyro_sparse.inference.table.factor_rows import _ExpandedRows
 
-    model = ps.models.SparseDecoder(3, 1, decoder="linear", likelihood="bernoulli")
-    model.setup(3, 1) if not hasattr(model, "decoder") else None
     x = torch.tensor([[1.0, 1.0, 0.0]]).double().repeat(4000, 1)
     weight = np.array([[1.5], [2.0], [-1.0]])
 
