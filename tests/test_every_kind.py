@@ -103,6 +103,7 @@ def test_what_a_function_cannot_read_it_refuses_in_our_words(reader, fits, tmp_p
     obscure = {}
     for what, things in fits.items():
         for kind, thing in things.items():
+            further["factor_effects"] = (fits["edges"].get(kind), np.arange(100))
             try:
                 function(thing, *further.get(reader, ()))
             except (TypeError, ValueError, NotImplementedError) as error:

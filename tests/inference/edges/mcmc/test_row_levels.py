@@ -132,6 +132,7 @@ def test_chains_in_other_axes_are_compared_with_factors_summed_out():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")  # of one row in 200, by the chains' noise
 def test_arviz_prefers_the_factor_that_is_there():
     import arviz as az
 
@@ -149,6 +150,8 @@ def test_arviz_prefers_the_factor_that_is_there():
         assert mean == pytest.approx(fit.log_likelihood().sum(), abs=40)  # the fit's bound, in the same units
     first = az.compare(levels).index[0]
     assert int(first) == 2
+    shapes = az.loo(levels[2], pointwise=True).pareto_k
+    assert (shapes > 0.7).sum() <= 1  # leaving a row out is a small step from the draws
 
 
 def test_where_they_are_not_known_they_are_refused():
