@@ -123,8 +123,7 @@ def factor_effects(
     rng = np.random.default_rng(seed)
     drawn, slopes, weights = [], [], []
     for measurement in measurements(fit, idata, used, rng):
-        start = rng.standard_normal((len(fit.table.x), int(used.sum())))
-        coefficients, of_cells = regressed(given.regression, measurement.rows, start, rng)
+        coefficients, of_cells = regressed(given.regression, measurement.rows, measurement.start, rng)
         drawn.append(given.contrasts @ coefficients)
         slopes.append(of_cells)
         weights.append(measurement.weight)

@@ -26,7 +26,7 @@ RowDraws = Callable[[Array, Array, Array, np.random.Generator], tuple[Array, Arr
 
 _SLOPE_SD = 1.0  # of the prior, of a standardised covariate on a factor with a standard deviation of 1
 _GROUP_SCALE = 0.5  # median of the half-Cauchy prior of groups' standard deviation, that of a factor being 1
-_INNER = 3  # sweeps for each draw of the measurement model
+_INNER, _WARM_UP = 3, 30  # sweeps for each draw of the measurement model, and before the first
 
 
 class Regression(NamedTuple):
@@ -115,6 +115,9 @@ def regressed(
         Means over all draws.
     """
     state, kept, total = _State(design, start), [], np.zeros(())
+    for _ in range(_WARM_UP):
+        state.z, _ = draws[0](state.z, state.mean(), state.precision, rng)
+        state.sweep(rng)
     for rows in draws:
         for _ in range(_INNER):
             state.z, slopes = rows(state.z, state.mean(), state.precision, rng)

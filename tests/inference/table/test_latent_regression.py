@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from scipy.special import expit
 from scipy.stats import kstest, norm
 
@@ -97,15 +98,12 @@ def _tested(rng, direct):
     return direct_effects((x - d @ (weight @ slope).T) @ precision, d, weight)
 
 
-def test_laplace_proposals_draw_from_the_posterior_of_a_row():
+def bernoulli_rows(x, weight):
     import torch
 
     import pyro_sparse as ps
     from pyro_sparse.data.read import Batch
     from pyro_sparse.inference.table.factor_rows import _ExpandedRows
-
-    x = torch.tensor([[1.0, 1.0, 0.0]]).double().repeat(4000, 1)
-    weight = np.array([[1.5], [2.0], [-1.0]])
 
     class Restart:
         likelihood = ps.likelihoods.Bernoulli()
@@ -114,9 +112,34 @@ def test_laplace_proposals_draw_from_the_posterior_of_a_row():
         def decode(z, weights):
             return z @ weights.mT
 
-    Restart.likelihood.setup(3, 1)
-    batch = Batch(x, x, None, 4000)
-    rows = _ExpandedRows(Restart(), batch, weight, np.array([True]))
+    Restart.likelihood.setup(x.shape[1], 1)
+    x = torch.as_tensor(x).double()
+    return _ExpandedRows(Restart(), Batch(x, x, None, len(x)), weight, np.ones(weight.shape[1], bool))
+
+
+def test_modes_are_those_of_an_optimiser_and_rows_that_begin_there_move():
+    """Under these loadings two rows of five that begin at a draw of the prior never move."""
+    rng = np.random.default_rng(0)
+    weight = np.array([[5.0, 0.0], [6.0, 0.0], [4.0, 1.0], [7.0, 0.0], [0.0, 6.0], [0.0, 5.0]])
+    x = (rng.random((60, 6)) < expit(rng.normal(size=(60, 2)) @ weight.T)) * 1.0
+    rows = bernoulli_rows(x, weight)
+    modes = rows.modes()
+    for i in range(len(x)):
+
+        def energy(z, of_row=x[i]):
+            f = weight @ z
+            return 0.5 * z @ z + np.logaddexp(0, f).sum() - of_row @ f
+
+        np.testing.assert_allclose(modes[i], minimize(energy, np.zeros(2)).x, atol=1e-3)
+    z, moved = modes, np.zeros(len(x))
+    for _ in range(60):
+        new, _ = rows(z, np.zeros(2), np.eye(2), rng)
+        moved, z = moved + (new != z).any(1), new
+    assert moved.min() > 5
+
+
+def test_laplace_proposals_draw_from_the_posterior_of_a_row():
+    rows = bernoulli_rows(np.tile([1.0, 1.0, 0.0], (4000, 1)), np.array([[1.5], [2.0], [-1.0]]))
     rng, z = np.random.default_rng(0), np.zeros((4000, 1))
     mean, precision = np.full((4000, 1), 0.3), np.array([[1 / 0.6]])
     for _ in range(20):
