@@ -340,8 +340,9 @@ def _natural(text: str) -> tuple[list[float | str], str]:
 
 
 def row_names(data: object) -> list[str] | None:
-    """Labels of the rows of a Series or a DataFrame as text; None of anything else."""
-    return [str(label) for label in data.index] if isinstance(data, pd.Series | pd.DataFrame) else None
+    """Labels of the rows of a Series, a DataFrame or an AnnData as text; None of anything else."""
+    labels = data.index if isinstance(data, pd.Series | pd.DataFrame) else getattr(data, "obs_names", None)
+    return None if labels is None else [str(label) for label in labels]
 
 
 def check_order(name: str, rows: list[str] | None, wanted: list[str] | None, of: str = "X") -> None:

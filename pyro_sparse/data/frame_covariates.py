@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from .columns import as_frame
+from .columns import as_frame, row_names
 from .design import design_of, rows_of, taken_out
 from .frame_design import clock_of, frame_design
 from .long_table import read_long
@@ -68,12 +68,13 @@ def as_designed_sequences(
     design, rows = None, None
     if given or wanted is not None:
         rows_in = X.shape[0] if isinstance(X, pd.DataFrame) else data.n_frames
+        names = row_names(X)
         given = {name: _flat(values) for name, values in given.items()}
         if wanted is None:
-            design, rows = design_of(given, rows_in, None, taken)
+            design, rows = design_of(given, rows_in, names, taken)
         else:
             _refuse_missing(given)
-            design, rows = wanted, rows_of(wanted, given, rows_in, None)
+            design, rows = wanted, rows_of(wanted, given, rows_in, names)
         if isinstance(features, pd.DataFrame):
             rows = rows[_order(features, data, options, like)]
     known = known or frame_design(trend, season, data, design)
