@@ -14,7 +14,6 @@ __all__ = ["levels_of_sequences"]
 _SIMULATED = 59  # panels without levels
 _LEAST_SHARE = 0.02  # of what pasts leave of a variable, beyond chance
 _FAR = 3.0  # standard deviations of the simulated shares above their mean, beside being above all of them
-_LIKELY = 0.95  # quantile of the simulated shares
 _LEAST_PER_SEQUENCE = 3  # steps, on average
 _MOST_CELLS = 4_000_000  # of the simulated panels
 _NAMED = 3
@@ -65,8 +64,6 @@ def levels_of_sequences(
     if not found.any():
         return []
     names = sequences.feature_names
-    # where one variable has levels, less speaks for those of another
-    found |= seen_share > np.quantile(chance, _LIKELY, axis=0)
     order = [j for j in np.argsort(-above) if found[j]]
     columns = tuple(names[j] for j in order)
     listed = ", ".join(columns[:_NAMED]) + (f" and {len(columns) - _NAMED} more" * (len(columns) > _NAMED))
@@ -81,7 +78,8 @@ def levels_of_sequences(
             f"give {how}, which takes each sequence's level out, or give differences",
             "doubt",
             "data",
-            edges=tuple((target, source) for target in columns for source in sources),
+            # all of them: where one variable shows its levels, less does to show that another has some
+            edges=tuple((target, source) for target in names for source in sources),
             columns=columns,
             size=float(above.max()),
         )
