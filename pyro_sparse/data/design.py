@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from .columns import as_frame, check_order, row_names
-from .views import as_one_table
+from .views import SEPARATOR, as_one_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -147,6 +147,11 @@ class Design:
 def _in_a_view(name: str, frame: pd.DataFrame) -> str:
     """What to give instead, where columns of views end so."""
     alike = [str(column) for column in frame.columns if str(column).endswith(f":{name}")]
+    if not alike and all(SEPARATOR in str(column) for column in frame.columns):
+        return (
+            f"; obs of views are not read: give values by row, as "
+            f"mdata.obs[{name!r}].loc[pyro_sparse.join_views(mdata).index]"
+        )
     if not alike:
         return ""
     return f"; columns of views are called by both names: {alike[0]!r}, or give a Series by row"
