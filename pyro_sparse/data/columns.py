@@ -45,14 +45,16 @@ Data = TypeVar("Data")
 # What to do with a column of a table in memory, by the sort of what it holds (`strangers`).
 _FIXES = {
     "kind": "encode it as numbers, or drop it",
-    "nominal": "make a column of 0 and 1 for each (pandas.get_dummies), or drop it",
-    "ordinal": 'give the column likelihood="ordinal", or take the numbers of its categories (.cat.codes) if '
-    "they are about evenly spaced, or drop it",
+    "nominal": "make one column of 0 and 1 of two answers, and 0 and 1 for each of more "
+    "(pandas.get_dummies), or drop it",
+    "ordinal": 'give the column likelihood="ordinal", or take the numbers of its categories (.cat.codes, '
+    "with NaN for -1) if they are about evenly spaced, or drop it",
     "levels": "take these (.astype(float)), or drop it",
     "mixed": "write 1 and 0 for True and False, or drop it",
     "quoted": "convert it (pandas.to_numeric), or drop it",
     "comma": "write them with a point for decimals and no comma, as 1234.5, or drop it",
-    "text": "encode it (pandas.get_dummies), or drop it",
+    "text": "make one column of 0 and 1 of two answers, and 0 and 1 for each of more "
+    "(pandas.get_dummies), or drop it",
     "cells": "set such cells to NaN, or drop it",
 }
 _LARGEST = 1e18  # in model units: its square still is a number in single precision, which ends at 3.4e38
@@ -340,8 +342,9 @@ def _natural(text: str) -> tuple[list[float | str], str]:
 
 
 def row_names(data: object) -> list[str] | None:
-    """Labels of the rows of a Series or a DataFrame as text; None of anything else."""
-    return [str(label) for label in data.index] if isinstance(data, pd.Series | pd.DataFrame) else None
+    """Labels of the rows of a Series, a DataFrame or an AnnData as text; None of anything else."""
+    labels = data.index if isinstance(data, pd.Series | pd.DataFrame) else getattr(data, "obs_names", None)
+    return None if labels is None else [str(label) for label in labels]
 
 
 def check_order(name: str, rows: list[str] | None, wanted: list[str] | None, of: str = "X") -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from .columns import as_frame, check_order, row_names
-from .views import as_one_table
+from .views import SEPARATOR, as_one_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,9 +30,11 @@ __all__ = [
     "ROLES",
     "Design",
     "Term",
+    "check_orders",
     "design_of",
     "features_of",
     "least_squares",
+    "named_columns",
     "names_of",
     "rows_of",
     "taken_out",
@@ -145,6 +147,11 @@ class Design:
 def _in_a_view(name: str, frame: pd.DataFrame) -> str:
     """What to give instead, where columns of views end so."""
     alike = [str(column) for column in frame.columns if str(column).endswith(f":{name}")]
+    if not alike and all(SEPARATOR in str(column) for column in frame.columns):
+        return (
+            f"; obs of views are not read: give values by row, as "
+            f"mdata.obs[{name!r}].loc[pyro_sparse.join_views(mdata).index]"
+        )
     if not alike:
         return ""
     return f"; columns of views are called by both names: {alike[0]!r}, or give a Series by row"
@@ -181,7 +188,7 @@ def taken_out(
     data = as_frame(as_one_table(data))
     here = {role: values for role, values in given.items() if values is not None}
     frame = data if isinstance(data, pd.DataFrame) else getattr(data, "obs", None)
-    names = {role: _named_columns(values, frame, data) for role, values in here.items()}
+    names = {role: named_columns(values, data) for role, values in here.items()}
     gone: list[str] = []
     for role, wanted in names.items():
         if wanted is None:
@@ -234,11 +241,18 @@ def names_of(values: Any) -> list[str] | None:
     return list(values) if short and all(isinstance(value, str) for value in values) else None
 
 
-def _named_columns(values: Any, frame: pd.DataFrame | None, data: Any) -> list[str] | None:
-    """Names of columns, unless a list of strings is one level for each row."""
+def named_columns(values: Any, data: Any) -> list[str] | None:
+    """`names_of`, unless a list of strings is one level for each row.
+
+    Parameters
+    ----------
+    values : any
+    data : array_like (row, feature), DataFrame or AnnData
+    """
     names = names_of(values)
     if names is None or isinstance(values, str):
         return names
+    frame = data if isinstance(data, pd.DataFrame) else getattr(data, "obs", None)
     there = frame is not None and set(names) <= set(frame.columns)
     n_rows = data.shape[0] if hasattr(data, "shape") else len(data)
     return names if there or len(names) != n_rows else None
@@ -350,10 +364,25 @@ def least_squares(cells: NDArray[np.float64], design: NDArray[np.float64]) -> ND
     return effects
 
 
+def check_orders(role: str, values: Any, samples: list[str] | None) -> None:
+    """`check_order` of an argument that may be a mapping of columns.
+
+    Parameters
+    ----------
+    role : str
+    values : any
+    samples : list of str or None
+        Names of the table's rows.
+    """
+    parts = {f"{role}[{name!r}]": v for name, v in values.items()} if isinstance(values, Mapping) else None
+    for name, part in (parts or {role: values}).items():
+        check_order(name, row_names(part), samples)
+
+
 # ---- coding ------------------------------------------------------------------------------------------------
 def _series(role: str, values: Any, n_rows: int, samples: list[str] | None) -> list[tuple[str, pd.Series]]:
     """Named columns of an argument."""
-    check_order(role, row_names(values), samples)
+    check_orders(role, values, samples)
     alone = role.removesuffix("s")
     if isinstance(values, Mapping):
         values = pd.DataFrame({str(name): pd.Series(v).reset_index(drop=True) for name, v in values.items()})

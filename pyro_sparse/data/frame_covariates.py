@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
 
-from .columns import as_frame
-from .design import design_of, rows_of, taken_out
+from .columns import as_frame, row_names
+from .design import design_of, names_of, rows_of, taken_out
 from .frame_design import clock_of, frame_design
 from .long_table import read_long
 from .sequences import Sequences, as_sequences
@@ -61,19 +61,26 @@ def as_designed_sequences(
     if covariates is not None and like is not None and wanted is None:
         raise ValueError("covariates: the model was fitted without; leave them out")
     _refuse_used_twice(covariates, options)
-    features, given, taken = taken_out(X, {"covariates": covariates}, () if wanted is None else wanted.taken)
+    id = options.get("id") or (None if like is None else like.roles.get("id"))
+    taken = () if wanted is None else wanted.taken
+    if isinstance(X, pd.DataFrame) and id in X.index.names and id in (*(names_of(covariates) or ()), *taken):
+        X = X.reset_index(id)
+    features, given, taken = taken_out(X, {"covariates": covariates}, taken)
+    if isinstance(features, pd.DataFrame) and id in taken:
+        features = features.assign(**{str(id): cast(pd.DataFrame, X)[id]})
     data = as_sequences(features, like=like, **options)
     if not given and known is None and trend is None and not season:
         return data
     design, rows = None, None
     if given or wanted is not None:
         rows_in = X.shape[0] if isinstance(X, pd.DataFrame) else data.n_frames
-        given = {name: _flat(values) for name, values in given.items()}
+        names = row_names(X)
+        given = {name: _flat(_of_categories(values, id)) for name, values in given.items()}
         if wanted is None:
-            design, rows = design_of(given, rows_in, None, taken)
+            design, rows = design_of(given, rows_in, names, taken)
         else:
             _refuse_missing(given)
-            design, rows = wanted, rows_of(wanted, given, rows_in, None)
+            design, rows = wanted, rows_of(wanted, given, rows_in, names)
         if isinstance(features, pd.DataFrame):
             rows = rows[_order(features, data, options, like)]
     known = known or frame_design(trend, season, data, design)
@@ -102,6 +109,10 @@ def future_columns(
     """
     known = sequences.design
     wanted = None if known is None else known.covariates
+    id = sequences.roles.get("id")
+    of_id = wanted is not None and str(id) in [term.name for term in wanted.terms]
+    if covariates is None and of_id and wanted is not None and len(wanted.terms) == 1:
+        covariates = pd.DataFrame(index=range(len(sequences) * steps))
     if (covariates is None) != (wanted is None):
         had = "without covariates; leave them out"
         if wanted is not None:
@@ -116,6 +127,8 @@ def future_columns(
         values = _flat(as_frame(covariates))
         if isinstance(values, pd.DataFrame):
             values = _by_sequence(values, sequences, steps, [term.name for term in wanted.terms], name)
+            if of_id:  # whose level it is, is known
+                values = values.assign(**{str(id): np.repeat(sequences.sequence_names, steps)})
         try:
             _refuse_missing({"covariates": values})
             rows = rows_of(wanted, {"covariates": values}, len(sequences) * steps, None)
@@ -170,12 +183,20 @@ def _refuse_used_twice(covariates: Any, options: Mapping[str, Any]) -> None:
     names = [covariates] if isinstance(covariates, str) else covariates
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         return
-    for role in ("id", "time", "actions", "feature_names"):
+    for role in ("time", "actions", "feature_names"):  # the id may be one: a level of each sequence
         used = options.get(role)
         used = used if isinstance(used, list | tuple) else [used]
         for name in names:
             if any(isinstance(other, Hashable) and other == name for other in used):
                 raise ValueError(f"covariates: column {name!r} is already in {role}; use it once")
+
+
+def _of_categories(values: Any, id: Any) -> Any:
+    """Covariates, the id among them as text: numbers of sequences are names."""
+    if isinstance(values, pd.Series) and values.name == id:
+        return values.astype(str)
+    is_there = isinstance(values, pd.DataFrame) and id in values.columns
+    return values.assign(**{str(id): values[id].astype(str)}) if is_there else values
 
 
 def _order(

@@ -242,7 +242,8 @@ def _clock(stamps: pd.Series, step: TimeStep | None) -> tuple[np.ndarray, TimeSt
         try:
             step = pd.Timedelta(step)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"time_step={step!r}: {error}; wanted a number or a time difference") from error
+            wanted = "wanted a number or a time difference, such as '1D'"
+            raise ValueError(f"time_step={step!r}: {error}; {wanted}") from error
     if step is not None and not cast(Any, step) > (0 if isinstance(step, numbers.Real) else pd.Timedelta(0)):
         raise ValueError(f"time_step={step!r}: wanted more than 0")
     is_date = kinds.is_datetime64_any_dtype(kind)

@@ -371,7 +371,7 @@ def _slopes(
     slopes[:, normal] = least_squares(cells[:, normal], matrix)
     before, after = (np.nanstd(part[:, normal], 0) for part in (cells, cells - matrix @ slopes))
     if (whole := after <= _EXPLAINED * before).any():
-        name = np.asarray(names)[normal][int(whole.argmax())]
+        name = names[np.flatnonzero(normal)[int(whole.argmax())]]
         raise ValueError(
             f"X: column {name!r} follows from covariates and groups, so that nothing is left for factors; "
             "leave it out, or the covariate that it says again"

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from ..findings.finding import Finding
 from .columns import as_frame, check_order, row_names
-from .design import taken_out
+from .design import ROLES, check_orders, named_columns, taken_out
 from .read import read_table
 from .stores import store_of
 from .table import Table
@@ -330,15 +330,15 @@ def _repeated_rows(
 ) -> Table:
     counts = weights.values.astype(int)
     index = np.repeat(np.arange(len(counts)), counts)
+    named = {name for name, values in beside.items() if name in ROLES and named_columns(values, data)}
     for name, values in beside.items():
-        if values is not None and (n := _n_rows(values)) != len(counts):
+        if values is not None and name not in named and (n := _n_rows(values)) != len(counts):
             raise ValueError(f"{name}: has {n} rows, and X has {len(counts)}; give one value for each row")
-    rows = {name: _repeated(values, index) for name, values in beside.items()}
+        check_orders(name, values, row_names(data))
+    rows = {name: v if name in named else _repeated(v, index) for name, v in beside.items()}
     table = read(_repeated(data, index), rows, like)
     first = np.cumsum(counts) - counts
     names = row_names(data) or [str(i) for i in range(len(counts))]
-    if hasattr(data, "obs_names"):
-        names = [str(name) for name in data.obs_names]
     table = replace(table, sample_names=[names[i] for i in index])
     return replace(table, caller_rows=table.rows(first))
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .._utils.types import TableLike, VectorLike
 from .columns import as_frame, as_numbers, check_order, in_order, row_names, text_columns, without_na
+from .ordered_categories import words_of
 from .read import unmasked
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "task_labels",
 ]
 
+_WORDS = 3  # of levels, that a message shows
 _LEAST_ROWS = 2  # targets are divided by their standard deviation, and one has none
 Argument = TypeVar("Argument")
 TasksLike: TypeAlias = "TableLike | VectorLike | Sequence[TableLike] | Sequence[VectorLike]"
@@ -197,6 +199,7 @@ def column(
         raise ValueError(f"{name}: X has no column {argument!r}; it has {list(table.columns)[:8]}")
     values = table[str(argument)]
     if is_number:
+        _refuse_levels(values, name)
         read = as_numbers(values.to_frame(), name)
         values = read.iloc[:, 0].to_numpy(dtype=float, na_value=np.nan)
     return values, table.drop(columns=str(argument))
@@ -214,9 +217,22 @@ def table_inputs(table: pd.DataFrame, wanted: list[str] | None) -> tuple[np.ndar
     return table.to_numpy(dtype=float, na_value=np.nan), list(table.columns)
 
 
+def _refuse_levels(values: pd.Series, name: str) -> None:
+    """Complain of ordered categories among outcomes, whose words a fit to tasks does not keep."""
+    words = words_of(values.dtype)
+    if words:
+        raise TypeError(
+            f"{name}: holds ordered categories ({', '.join(map(repr, words[:_WORDS]))}"
+            f"{', …' if len(words) > _WORDS else ''}), wanted numbers of levels; give .cat.codes with NaN "
+            'for -1, and likelihood="ordinal"'
+        )
+
+
 def numbers(values: TableLike | VectorLike, name: str) -> np.ndarray:
     """Floats as they are, bytes (images) too; all other numbers as float64."""
     if isinstance(values, pd.Series | pd.DataFrame):
+        if isinstance(values, pd.Series) and name != "X":
+            _refuse_levels(values, name)
         frame = values.to_frame(name) if isinstance(values, pd.Series) else values
         values = as_numbers(frame, name).to_numpy(dtype=float, na_value=np.nan).reshape(values.shape)
     try:

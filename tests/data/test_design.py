@@ -119,6 +119,11 @@ def test_rows_in_another_order_are_refused():
     series, samples = GIVEN["groups"], [str(i) for i in range(N)]
     with pytest.raises(ValueError, match=r"groups: has the rows of X in another order; give groups.loc"):
         design_of({"groups": series[::-1]}, N, samples)
+    with pytest.raises(ValueError, match=r"groups\['site'\]: has the rows of X in another order"):
+        design_of({"groups": {"site": series[::-1]}}, N, samples)  # a column of a mapping has its rows' names
+    design, _ = design_of({"groups": {"site": series}}, N, samples)
+    with pytest.raises(ValueError, match=r"groups\['site'\]: has the rows of X in another order"):
+        rows_of(design, {"groups": {"site": series[::-1]}}, N, samples)
 
 
 @pytest.mark.parametrize(

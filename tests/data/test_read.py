@@ -51,7 +51,7 @@ def test_what_pandas_takes_for_missing_is_missing_in_an_array_of_objects(nothing
         (["m", "f"] * 10, r"text \('m', 'f'\), .*pandas.get_dummies"),
         (
             pd.Categorical(["m", "f"] * 10),
-            r"categories \('f', 'm'\), .*0 and 1 for each .*get_dummies",
+            r"categories \('f', 'm'\), .*0 and 1 for each of more .*get_dummies",
         ),
         (
             pd.Categorical(["lo", "hi"] * 10, ["lo", "hi"], ordered=True),
@@ -312,7 +312,7 @@ def test_all_columns_that_cannot_be_used_are_named_at_once():
     assert str(said.value) == (
         "X: 4 columns cannot be used: 'who' holds text ('Ann'); 'sex' holds categories ('f', 'm'); 'site' is "
         "constant at 3; 'empty' has no observed value; drop them: ['who', 'sex', 'site', 'empty'], or what "
-        "holds no numbers: encode it (pandas.get_dummies); make a column of 0 and 1 for each "
+        "holds no numbers: make one column of 0 and 1 of two answers, and 0 and 1 for each of more "
         "(pandas.get_dummies)"
     )
     wanted = (

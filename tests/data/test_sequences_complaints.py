@@ -51,7 +51,7 @@ READ = {"id": "who", "time": "t", "actions": ["do"]}
         (table(t=pd.date_range("2020", periods=16, freq="MS")), READ | {"time_step": 2}, ValueError,
          "0.5 steps of 2 month(s)"),
         (table(t=DAYS), READ | {"time_step": 1}, ValueError, "time_step=1: a number counts months"),
-        (table(t=DAYS), READ | {"time_step": "fortnight"}, ValueError, "time_step='fortnight':"),
+        (table(t=DAYS), READ | {"time_step": "D"}, ValueError, "a number or a time difference, such as '1D'"),
         (table(), READ | {"time_step": "1D"}, ValueError,
          "time_step='1 days 00:00:00': time holds int64; wanted a number"),
         (table(), READ | {"time_step": 0}, ValueError, "time_step=0: wanted more than 0"),

@@ -188,3 +188,13 @@ def test_dates_and_text_are_no_targets(y):
     x = np.random.default_rng(1000).normal(size=(8, 2))
     with pytest.raises(TypeError, match="^y: .*(text|datetime64|bytes)"):
         as_tasks(x, y, task=["a", "b"] * 4)
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_ordered_categories_are_no_targets_and_the_complaint_says_what_are(by_name):
+    """It said likelihood="ordinal", which did not help."""
+    y = pd.Categorical(["lo", "hi", "mid", None] * 2, ["lo", "mid", "hi", "never"], ordered=True)
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(8, 2)), columns=list("ab"))
+    said = r"^y: holds ordered categories \('lo', 'mid', 'hi', …\), .* give .cat.codes with NaN for -1, and"
+    with pytest.raises(TypeError, match=said):
+        as_tasks(*((table.assign(y=y), "y") if by_name else (table, pd.Series(y))), task=["a", "b"] * 4)

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from scipy import stats
 
 import pyro_sparse as ps
+from pyro_sparse.data.design import taken_out
 from pyro_sparse.data.views import as_one_table, join_views, views_of
 
 RNA = pd.DataFrame({"g1": [1, 2, 3], "g2": [4, 5, 6]}, index=["a", "b", "c"])
@@ -61,6 +62,16 @@ def test_features_go_by_what_stands_before_the_colon():
 def test_what_cannot_be_joined_is_refused(views, error, says):
     with pytest.raises(error, match=says):
         join_views(views)
+
+
+def test_names_of_obs_are_refused_with_what_to_give():
+    anndata = pytest.importorskip("anndata")
+    site = pd.DataFrame({"site": ["u", "v"]}, ["a", "b"])
+    views = {"rna": anndata.AnnData(np.ones((2, 3)), obs=site)}
+    with pytest.raises(
+        ValueError, match=r"no column 'site'.*mdata.obs\['site'\].loc\[pyro_sparse.join_views"
+    ):
+        taken_out(views, {"groups": "site"})
 
 
 @pytest.mark.slow

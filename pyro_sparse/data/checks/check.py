@@ -18,7 +18,7 @@ from ._cells import Cells, cells_of
 from .counts import overdispersed_counts
 from .dependence import copied_columns, dependent_columns
 from .groups import row_groups
-from .kinds import chosen_kinds, entry_mistakes, few_levels, several_kinds
+from .kinds import chosen_kinds, entry_mistakes, few_levels, levels_apart, several_kinds
 from .missing import separate_columns
 from .rows import outlying_cells, outlying_rows, repeated_rows
 from .tails import heavy_tails
@@ -110,6 +110,7 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
     of_numbers = [columns for family, columns in families if family.is_normal]
     numbers = [j for columns in of_numbers if not isinstance(columns, slice) for j in columns]
     mistakes = [finding for family, _ in families for finding in entry_mistakes(family)]
+    apart = [finding for family, _ in families for finding in levels_apart(family)]
     kinds = [finding for family, _ in families for finding in several_kinds(family)]
     far_rows, rows = [], []
     for family, _ in families:
@@ -137,6 +138,7 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
     groups = [] if repeats or mistakes else row_groups(cells, numbers)  # a column of row numbers is a trend
     return [
         *mistakes,
+        *apart,
         *kinds,
         *levels,
         *copies,

@@ -11,7 +11,7 @@ from ...findings.finding import Finding
 from ._cells import Cells, listed, naming
 from .ordinal import makes_a_factor
 
-__all__ = ["chosen_kinds", "column_kinds", "entry_mistakes", "few_levels", "several_kinds"]
+__all__ = ["chosen_kinds", "column_kinds", "entry_mistakes", "few_levels", "levels_apart", "several_kinds"]
 
 # Rows of nines, as codes for a missing cell are.
 _SENTINELS = [sign * float("9" * digits) for digits in (2, 3, 4, 5) for sign in (-1, 1)]
@@ -24,6 +24,8 @@ _NAMED_KINDS = {
     "counts": "counts",
     "numbers": "measurements",
 }
+_LEAST_LEVELS, _MOST_LEVELS = 2, 12  # of answers on a scale, a code for missing ones beside them
+_LEAST_CODED = 3  # cells
 
 
 def chosen_kinds(chosen: Mapping[str, list[str]]) -> list[Finding]:
@@ -215,6 +217,48 @@ def entry_mistakes(cells: Cells) -> list[Finding]:
             )
         )
     return findings
+
+
+def levels_apart(cells: Cells) -> list[Finding]:
+    """A last level that several cells have, with levels before it that nobody chose: 1 to 4, and 9.
+
+    Two levels or more lie before it; of a level below 0 one, where all others are above: -1, and 1 to 4.
+
+    Parameters
+    ----------
+    cells : Cells
+    """
+    if not (cells.is_normal or cells.likelihood == "ordinal"):
+        return []
+    codes = [None if _code(column) is not None else _level_apart(column) for column in cells.columns]
+    has_code = [code is not None for code in codes]
+    if not any(has_code):
+        return []
+    j = has_code.index(True)
+    code, column = codes[j], cells.columns[j]
+    count, others = int((column == code).sum()), np.unique(column[column != code])
+    return [
+        _note(
+            f"column {cells.features[j]!r} is {code:g} in {count} cells, and all others are {others[0]:g} to "
+            f"{others[-1]:g}, far from it for levels{_more(has_code)}",
+            f"if that stands for missing, X.replace({code:g}, float('nan'))",
+            [cells.features[i] for i in np.flatnonzero(has_code)],
+        )
+    ]
+
+
+def _level_apart(column: NDArray[np.float64]) -> float | None:
+    """The highest level, or one below 0, if nobody chose those before it."""
+    levels, counts = np.unique(column, return_counts=True)
+    if not (_LEAST_LEVELS < len(levels) <= _MOST_LEVELS and (levels == np.rint(levels)).all()):
+        return None
+    for code, count, others in ((levels[-1], counts[-1], levels[:-1]), (levels[0], counts[0], levels[1:])):
+        is_scale = others[-1] - others[0] + 1 == len(others)
+        unused = min(abs(code - others[0]), abs(code - others[-1])) - 1
+        is_apart = unused >= 2 if code > 0 else code < 0 <= others[0] and unused >= 1
+        if is_scale and is_apart and count >= _LEAST_CODED:
+            return float(code)
+    return None
 
 
 def _is_blurred(column: NDArray[np.float64]) -> bool:

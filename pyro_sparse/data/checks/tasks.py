@@ -40,7 +40,7 @@ def row_counts(tasks: Tasks, n_latents: int) -> list[Finding]:
     """Tasks with no more rows than weights, an intercept and the noise need.
 
     Weights of such a task fit its rows exactly, whatever the latents are. Where half of the tasks are of that
-    kind the latents rest on nothing, and all edges are in doubt; a few among others only say little.
+    kind the latents rest on nothing, and all edges are in doubt; of a few among others their own edges are.
 
     Parameters
     ----------
@@ -60,8 +60,11 @@ def row_counts(tasks: Tasks, n_latents: int) -> list[Finding]:
             f"{len(few)} of {len(tasks)} tasks ({_listed(names)}) have fewer than {least} rows with a "
             f"target: weights of {n_latents} latents and an intercept fit those exactly, so that {follows}",
             f"give at least {least} rows a task, or lower n_latents",
-            "doubt" if half else "note",
+            "doubt",
             "data",
+            edges=()
+            if half
+            else tuple((task, f"latent {k + 1}") for task in names for k in range(n_latents)),
             columns=tuple(names),
             size=len(few) / len(tasks),
         )

@@ -21,6 +21,7 @@ from ..training import checkpoint as files
 from ..training.ranks import ALONE
 from .augmentation import augmented
 from .checks import cut_off, missing_cells, missing_lags, noise_correlation, within_step
+from .levels import levels_of_sequences
 from .observed_result import ObservedFit
 from .posterior import TermPosterior, candidates_of, term_posterior
 from .schedule import ObservedSchedule
@@ -183,6 +184,7 @@ class ObservedJob:
                     source="data",
                 )
             )
+        findings += levels_of_sequences(sequences, start, lags, self.seed)
         findings += cut_off(far_cells(steps.targets), names)
         residual = np.mean([p.residual for p in posteriors], axis=0)
         residual[np.isnan(steps.targets)] = np.nan

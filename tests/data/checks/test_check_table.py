@@ -266,3 +266,30 @@ def test_fit_warns_before_it_begins_and_writes_it_down():
     with pytest.warns(RuntimeWarning, match="X: columns 'x0', 'x1' and 'd' are linearly dependent"):
         fit = ps.fit(model, x.assign(d=x.x0 - x.x1), restarts=1, steps=5, progress=False)
     assert any("'x0', 'x1' and 'd' are linearly dependent" in text for text in fit.warnings)
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "ordinal", {"*": "ordinal", "e": "normal"}])
+@pytest.mark.parametrize(
+    ("code", "named"), [(9, True), (-1, True), (8, True), (5, False), (0, False), (6, False)]
+)
+def test_a_code_beside_levels_is_named(likelihood, code, named):
+    """1 to 4, and 9 for no answer: ordinal levels took it for a ninth level."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(150, 1)) + rng.normal(size=(150, 5))
+    table = pd.DataFrame(np.digitize(z, [-1, 0, 1]) + 1.0, columns=list("abcde"))
+    table["e"] = z[:, 4]
+    assert not [
+        finding for finding in ps.check_table(table, likelihood="normal") if "for levels" in str(finding)
+    ]
+    if likelihood == "ordinal":
+        table = table.drop(columns="e")
+    table.loc[rng.choice(150, 9, replace=False), "b"] = code
+    found = [
+        finding for finding in ps.check_table(table, likelihood=likelihood) if "for levels" in str(finding)
+    ]
+    assert bool(found) == named
+    if named:
+        assert found[0].columns == ("b",) and f"X.replace({code}, float('nan'))" in found[0].remedy
+        assert found[0].message.endswith(
+            f"is {code} in 9 cells, and all others are 1 to 4, far from it for levels"
+        )

@@ -26,13 +26,15 @@ def test_rows_that_weights_fit_exactly_leave_all_in_doubt(rows):
     assert row_counts(as_tasks(x, y), rows - 2) == []
 
 
-def test_a_few_tasks_with_few_rows_are_a_note_that_names_them():
+def test_a_few_tasks_with_few_rows_have_open_edges_and_others_have_not():
     x, y, *_ = tasks_on_latents(n=20, t=10)
     xs, ys = list(x), list(y)
     xs[4], ys[4] = xs[4][:3], ys[4][:3]
     (found,) = row_counts(as_tasks(xs, ys), 3)
-    assert not found.is_doubt
+    assert found.is_doubt and not found.touches_all
     assert found.columns == ("task 5",)
+    assert {task for task, _ in found.edges} == {"task 5"} and found.touches("task 5", "latent 3")
+    assert not found.touches("task 4", "latent 3")
 
 
 @pytest.mark.parametrize("codes", [(0, 1), (1, 2), (-1, 1)])

@@ -95,6 +95,25 @@ def test_frequencies_beside_missing_cells_masks_groups_and_columns_of_several_ki
     assert fit.transform(table, groups=site).shape == (N, 1)
 
 
+def test_frequencies_beside_covariates_and_groups_by_the_names_of_columns(table):
+    rng = np.random.default_rng(2)
+    beside = pd.DataFrame({"age": rng.normal(size=N), "site": rng.choice(list("xy"), N)}, table.index)
+    rows = pd.concat([table, beside], axis=1)
+    by_name = fitted(rows, covariates=["age"], groups="site", **FREQUENCY)
+    same(by_name, fitted(table, covariates=beside[["age"]], groups=beside["site"], **FREQUENCY))
+    same(by_name, fitted(repeated(rows), covariates="age", groups="site"))
+    assert_array_equal(by_name.with_data(rows).table.x, by_name.table.x)
+    with pytest.raises(ValueError, match=r"groups\['site'\]: has the rows of X in another order"):
+        fitted(table, groups={"site": beside["site"].iloc[::-1]}, **FREQUENCY)
+
+
+def test_weights_of_an_anndata_in_another_order_are_refused(table):
+    anndata = pytest.importorskip("anndata")
+    cells = anndata.AnnData(table.drop(columns="w"))
+    with pytest.raises(ValueError, match="sample_weight: has the rows of X in another order"):
+        read_weights(cells, table["w"].iloc[::-1], "frequency")
+
+
 def test_exposures_are_repeated_too(table):
     rng = np.random.default_rng(2)
     x, hours, w = rng.poisson(3, (N, G)).astype(float), rng.uniform(1, 3, N), rng.integers(1, 3, N)
