@@ -274,7 +274,7 @@ def test_a_point_spike_stays_a_point():
             slab, spike = dist.Normal(0.0, 1.0), dist.Delta(torch.tensor(0.0))
             W = edges("W", log_odds=0.0, slab=slab, spike=spike, to=d.factors)
         with d.rows, d.features:
-            pyro.sample("x", dist.Normal(d.dose @ W[..., :1].mT, 1.0), obs=d.x)
+            pyro.sample("x", dist.Normal(d.dose @ W[..., :1].mT, 1.0).mask(d.seen), obs=d.x)
 
     density = RecordedDensity(Program(program, FACTORS), table(), 1)
     assert density.families == {"W": ("normal", "point")}
@@ -328,7 +328,7 @@ def test_numbers_of_the_program_have_double_precision():
 
     density = RecordedDensity(Program(sound(shifted), FACTORS), table(), 1)
     z, w = density.start["z"][0, :, 0].numpy(), density.start["W"][0].numpy()
-    wanted = stats.norm.logpdf(table().x, (z + 0.1) @ w.T, 1)
+    wanted = table().seen * stats.norm.logpdf(table().x, (z + 0.1) @ w.T, 1)
     np.testing.assert_allclose(density.logs(density.start)["x"][0], wanted, rtol=1e-12, atol=1e-12)
 
 
@@ -344,7 +344,7 @@ def sound(change=lambda d, W, z: (W, z), noise=lambda d: 1.0):
             z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
         W, z = change(d, W, z)
         with d.rows, d.features:
-            pyro.sample("x", dist.Normal(z @ W.mT, noise(d)), obs=d.x)
+            pyro.sample("x", dist.Normal(z @ W.mT, noise(d)).mask(d.seen), obs=d.x)
 
     return program
 
