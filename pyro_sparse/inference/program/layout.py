@@ -175,7 +175,9 @@ def read_layout(program: Callable[[DataView], Any], view: DataView) -> tuple[Lay
                 derived[name] = site
             continue
         sites[name] = site
-        if not site.observed:
+        if site.observed:
+            _check_observed(site, node)
+        else:
             _check_latent(site, node)
             value = node["value"].detach()
             values[name] = value if site.link is None else site.link.inv(value)
@@ -314,6 +316,42 @@ def _check_support(name: str, fn: Any, link: Transform, u: Tensor) -> None:
                 f"program: site {name!r} is a transformed {inner}, which has bounds that its transform "
                 f"hides, and chains would leave them; draw the {inner} at a site and transform its value"
             )
+
+
+def _check_observed(site: Site, node: dict[str, Any]) -> None:
+    """Complain of data that a distribution has not: torch's Bernoulli gives 2.3 a density, too."""
+    fn, value = node["fn"], node["value"]
+    if not value.numel():  # of `pyro.factor`
+        return
+    try:
+        inside = fn.support.check(value)
+    except (AttributeError, NotImplementedError):  # of a density that says nothing of its support
+        return
+    bad = (~inside).broadcast_to(torch.broadcast_shapes(inside.shape, fn.batch_shape))
+    for mask in (node["mask"], *_masks(fn)):
+        bad = bad if mask is None else bad & torch.as_tensor(mask, device=bad.device)
+    if not bool(bad.any()):
+        return
+    where = bad.nonzero()[0].tolist()
+    place = ", ".join(
+        f"{plate.removesuffix('s')} {where[dim]}" for plate, dim in site.plates.items() if -dim <= len(where)
+    )
+    event = fn.event_dim
+    found = value.broadcast_to(*bad.shape, *value.shape[value.dim() - event :])[tuple(where)]
+    raise ValueError(
+        f"program: site {site.name!r} observes {found.tolist()}{' at ' + place if place else ''}, which is "
+        f"outside of the support of its {type(_base(fn)).__name__}; give it another distribution there, or "
+        "leave these cells out of it by .mask"
+    )
+
+
+def _masks(fn: Any) -> list[Any]:
+    """Of a distribution, outside of events."""
+    masks = []
+    while isinstance(fn, MaskedDistribution | ExpandedDistribution):
+        masks += [fn._mask] if isinstance(fn, MaskedDistribution) else []
+        fn = fn.base_dist
+    return masks
 
 
 def _check_latent(site: Site, node: dict[str, Any]) -> None:

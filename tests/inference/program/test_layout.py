@@ -320,6 +320,37 @@ def test_a_program_that_fails_says_why_and_on_what():
         read_layout(with_extra(lambda d: torch.zeros(3)[d.dose].sum()), VIEW)
 
 
+def of_cells(density, **data):
+    """A program that observes the table by another density."""
+
+    def program(d):
+        with d.features:
+            W = weights(d)
+        with d.rows, d.features:
+            pyro.sample("x", density(W[..., 0].expand(d.n_rows, -1), d), obs=d.x)
+
+    return program
+
+
+@pytest.mark.parametrize(
+    ("density", "kind", "feature"),
+    [
+        (lambda w, d: dist.Bernoulli(logits=w), "Bernoulli", 0),
+        (lambda w, d: dist.Poisson(w.exp()).mask(d.seen), "Poisson", 0),
+        (lambda w, d: dist.LogNormal(w, 1.0), "LogNormal", 1),
+    ],
+)
+def test_data_that_a_distribution_has_not_are_refused_with_their_place(density, kind, feature):
+    """Of torch's discrete distributions, real numbers have a density, too."""
+    with pytest.raises(ValueError, match=f"'x' observes .* row 0, feature {feature}, .* of its {kind}"):
+        read_layout(of_cells(density), VIEW)
+
+
+def test_cells_that_are_left_out_may_have_any_value():
+    mixed = of_cells(lambda w, d: dist.Bernoulli(logits=w).mask((d.x == 0) | (d.x == 1)))
+    assert read_layout(mixed, VIEW)[0].sites["x"].observed
+
+
 def test_numbers_of_single_precision_are_told_how_to_be_double():
     matrix = torch.eye(FACTORS, dtype=torch.float32)
     with default_dtype(torch.float64):
