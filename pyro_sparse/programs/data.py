@@ -199,7 +199,11 @@ class DataView:
     def levels(self, name: str) -> int:
         """How many labels there are under a name."""
         if name not in self._levels:
-            raise ValueError(f"{name}: no labels of that name; there are {sorted(self._levels) or 'none'}")
+            numbers = f"; d.{name} has numbers: give labels as text, values.astype(str)"
+            raise ValueError(
+                f"{name}: no labels of that name; there are {sorted(self._levels) or 'none'}"
+                + (numbers if name in self._tensors and name not in ("x", "seen") else "")
+            )
         return self._levels[name]
 
     def __getattr__(self, name: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""Parameters of a program, `pyro.param`: their values come from the caller, never from Pyro's store.
+"""How a program runs under the engine: its parameters are the caller's, and its sites have one precision.
 
 What a program's chains begin with must not depend on what else has run in the process, and chains each have
 values of their own. A program that is called by Pyro's algorithms (`SVI`) has Pyro's store, as any other.
@@ -20,6 +20,9 @@ __all__ = ["GivenParameters", "link_of_parameter"]
 
 class GivenParameters(Messenger):
     """Inside of it `pyro.param` returns these values, and of others the initial ones.
+
+    Real numbers of sites are of the default precision, also where a distribution or a value was made outside
+    of the program, in another one.
 
     Parameters
     ----------
@@ -44,6 +47,11 @@ class GivenParameters(Messenger):
         if value is None:
             value = (begin() if callable(begin) else begin).detach()
         msg["value"] = value.to(torch.get_default_dtype())
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        value = msg["value"]
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            msg["value"] = value.to(torch.get_default_dtype())
 
 
 def link_of_parameter(node: dict[str, Any]) -> Transform:

@@ -32,6 +32,7 @@ from torch.distributions import Transform
 from .blocks import accepted
 from .edge_densities import edge_log_density
 from .recorded import Block, EdgeTerms, Position, RecordedDensity
+from .soundness import elsewhere
 
 __all__ = ["AxisSampler"]
 
@@ -80,17 +81,25 @@ class AxisSampler:
             return
         rows = [_rows(u[name]) for name in self.scores], [_rows(u[name]) for name in self.loadings]
         self.excess = sum(rows[0]) - sum(rows[1])
-        self.of_maps = self._changed_by(u, _map_of(_generator(self.n_factors, 0.3, u[self.loadings[0]])))
+        # Gates that are shut, or numbers at 0, may hide what a move changes: it is looked at in two places.
+        places = [u, elsewhere(density, u)]
+        transform = _map_of(_generator(self.n_factors, 0.3, u[self.loadings[0]]))
+        self.of_maps = self._changed_by([(at, self._mapped(at, transform)) for at in places])
         self.of_rotations: tuple[str, ...] = ()
         self.of_oblique: tuple[str, ...] = ()
         if self.n_factors > 1:
             angle = torch.full((density.n_chains,), 0.7, dtype=torch.float64, device=density.device)
-            self.of_rotations = self._changed_by(
-                u, self._conjugate(u, _rotation(self.n_factors, 0, 1, angle))
-            )
-            self.asks_weights_alone = self._asks_weights_alone(u, angle)
+            # A program may treat one factor unlike the others; every rotation is one of these in turn.
+            planes = [_rotation(self.n_factors, 0, k, angle) for k in range(1, self.n_factors)]
+            turned = [(at, self._mapped(at, self._conjugate(at, plane))) for at in places for plane in planes]
+            self.of_rotations = self._changed_by(turned)
+            self.asks_weights_alone = self._asks_weights_alone(turned)
         if self.correlation:
-            self.of_oblique = self._changed(u, self._oblique(u, 0, 1, 0.3 * torch.ones_like(angle))[0])
+            size, others = 0.3 * torch.ones_like(angle), range(1, self.n_factors)
+            pairs = [pair for k in others for pair in ((0, k), (k, 0))]
+            self.of_oblique = self._changed_by(
+                [(at, self._oblique(at, k, m, size)[0]) for at in places for k, m in pairs]
+            )
 
     @property
     def asks_data(self) -> bool:
@@ -132,14 +141,13 @@ class AxisSampler:
             level = level + edge_log_density(weight, here, families).sum((-1, -2))
         return level
 
-    def _asks_weights_alone(self, u: Position, angle: Tensor) -> bool:
+    def _asks_weights_alone(self, turned: list[tuple[Position, Position]]) -> bool:
         """Whether rotations change nothing but weights under densities that stay as they are."""
         if not set(self.of_rotations) <= set(self.loadings):
             return False
-        moved = self._mapped(u, self._conjugate(u, _rotation(self.n_factors, 0, 1, angle)))
-        before, after = self.density.edges(u), self.density.edges(moved)
         return all(
             torch.allclose(vars(after[name])[key], value, rtol=_CHANGED, atol=_CHANGED)
+            for before, after in ((self.density.edges(u), self.density.edges(moved)) for u, moved in turned)
             for name in self.of_rotations
             for key, value in vars(before[name]).items()
         )
@@ -235,18 +243,16 @@ class AxisSampler:
                 moved[name] = (_flat(u[name]) @ matrix).reshape(u[name].shape)
         return moved
 
-    def _changed_by(self, u: Position, transform: tuple[Tensor, Tensor]) -> tuple[str, ...]:
-        """Sites whose log density a transformation changes."""
-        return self._changed(u, self._mapped(u, transform))
-
-    def _changed(self, u: Position, moved: Position) -> tuple[str, ...]:
-        before, after = self.density.logs(u), self.density.logs(moved)
-        changed = []
-        for name, log_prob in before.items():
-            change = (after[name] - log_prob).abs() / (1 + log_prob.abs())
-            if change.max() > _CHANGED or not torch.isfinite(change).all():
-                changed.append(name)
-        return tuple(changed)
+    def _changed_by(self, moves: list[tuple[Position, Position]]) -> tuple[str, ...]:
+        """Sites whose log density differs between two positions, of any of some pairs."""
+        changed = set()
+        for u, moved in moves:
+            before, after = self.density.logs(u), self.density.logs(moved)
+            for name, log_prob in before.items():
+                change = (after[name] - log_prob).abs() / (1 + log_prob.abs())
+                if change.max() > _CHANGED or not torch.isfinite(change).all():
+                    changed.add(name)
+        return tuple(name for name in self.density.layout.sites if name in changed)
 
 
 def _flat(value: Tensor) -> Tensor:

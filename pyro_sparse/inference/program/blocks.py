@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.distributions import Chi2
 
 from .recorded import Block, Position, RecordedDensity
+from .soundness import elsewhere
 
 __all__ = ["BlockSampler", "Sampler", "accepted", "cholesky", "is_quadratic"]
 
@@ -32,7 +33,8 @@ _DF = 6.0  # degrees of freedom of proposals: a normal one gets stuck in the tar
 # Numbers of an element up to which its Hessian is taken; of a block with one element there is but one.
 _MOST_NEWTON, _MOST_NEWTON_GLOBAL = 12, 40
 _LONGEST = 3.0  # of a Newton step, on the scale of real numbers
-_SAME = 1e-6  # relative difference of Hessians at two points that is rounding
+_SAME = 1e-6  # relative difference of Hessians at two points, or of values, that is rounding
+_LENGTHS = (-3.0, -1.0, 1.0, 3.0)  # of steps, whose values a quadratic foretells
 _LEAST_ACCEPTED = 0.35  # of independent proposals, below which Hamiltonian steps take their place
 _LEAPS = 6
 _FIRST_CLIMBS, _NEWTON_STEPS = 3, 15  # sweeps in which a block goes to its mode, and steps to it
@@ -242,7 +244,10 @@ class BlockSampler:
 
 
 def is_quadratic(density: RecordedDensity, block: Block, u: Position) -> bool:
-    """Whether the terms of a block have the same Hessian at two points, and so are quadratic.
+    """Whether the terms of a block are quadratic, here and where all other sites are elsewhere.
+
+    They have the same Hessian at two points, and the values that follow from it: a step function has the
+    first and not the second.
 
     Parameters
     ----------
@@ -251,8 +256,26 @@ def is_quadratic(density: RecordedDensity, block: Block, u: Position) -> bool:
     u : dict of Tensor
     """
     q = density.pack(block, u)
-    here, there = (density.curvature(block, at, u)[1] for at in (q, q + torch.randn_like(q)))
-    return bool(((here - there).abs() <= _SAME * (1 + here.abs())).all())
+    step = torch.randn_like(q)
+    there = elsewhere(density, u)
+    return _is_quadratic(density, block, q, step, u) and _is_quadratic(
+        density, block, density.pack(block, there), step, there
+    )
+
+
+def _is_quadratic(density: RecordedDensity, block: Block, q: Tensor, step: Tensor, u: Position) -> bool:
+    gradient, precision = density.curvature(block, q, u)
+    other = density.curvature(block, q + step, u)[1]
+    if not bool(((precision - other).abs() <= _SAME * (1 + precision.abs())).all()):
+        return False
+    value = density.total(block, q, u)
+    slope, bend = (gradient * step).sum(-1), (step * (precision @ step[..., None])[..., 0]).sum(-1)
+    for length in _LENGTHS:
+        found, wanted = density.total(block, q + length * step, u), length * slope - 0.5 * length**2 * bend
+        error = (found - value - wanted).abs() <= _SAME * (1 + value.abs() + found.abs() + wanted.abs())
+        if not bool(error.all()):
+            return False
+    return True
 
 
 def accepted(log_ratio: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from pyro import poutine
+from pyro.distributions import Delta, ExpandedDistribution, MaskedDistribution
 from torch import Tensor
-from torch.distributions import Transform, biject_to
+from torch.distributions import Independent, Transform, TransformedDistribution, biject_to
 
+from ...distributions.unsqueezed import Unsqueezed
 from ...programs.parameters import GivenParameters, link_of_parameter
 from ...programs.sites import DECLARED
 
@@ -28,6 +30,18 @@ Group = Literal["rows", "features", "global"]
 GLOBAL: Group = "global"
 PARAMETER = "parameter"  # kind of a site
 _DIMS = {"rows": -2, "features": -1}
+_PRECISION = (
+    "; chains compute in double precision: of a tensor or a network that is made outside of the program "
+    "write A.to(d.x.dtype), net.to(d.x.dtype)"
+)
+_HINTS = {  # by words of torch's and Pyro's errors
+    "'float' object has no attribute 'dim'": "; a point mass takes a tensor, dist.Delta(torch.tensor(0.))",
+    "same dtype": _PRECISION,
+    "tensors used as indices": "; numbers of Data are real: give labels as text, which become 0, 1, …, or "
+    "write d.name.long()",
+}
+_TRIES = 8
+_FAR = 3.0  # standard deviations of the real numbers that are mapped to a support, to see whether it is one
 
 
 @dataclass(frozen=True)
@@ -61,6 +75,19 @@ class Site:
     def kind(self) -> str:
         """What it is: "edges", "gates", "factors", "axis", "each", "correlation", "parameter" or ""."""
         return str(self.declared.get("kind", ""))
+
+    def has_support_of(self, other: Site, u: Tensor) -> bool:
+        """Whether another run's site of this name has the same bounds.
+
+        Parameters
+        ----------
+        other : Site
+        u : Tensor
+            Real numbers that are a value.
+        """
+        if self.link is None or other.link is None:
+            return self.link is other.link
+        return torch.allclose(self.link(u), other.link(u), rtol=1e-9, atol=1e-12)
 
 
 @dataclass(frozen=True)
@@ -148,10 +175,14 @@ def read_layout(program: Callable[[DataView], Any], view: DataView) -> tuple[Lay
                 derived[name] = site
             continue
         sites[name] = site
-        if not site.observed:
+        if site.observed:
+            _check_observed(site, node)
+        else:
             _check_latent(site, node)
             value = node["value"].detach()
             values[name] = value if site.link is None else site.link.inv(value)
+            if site.link is not None:
+                _check_support(name, node["fn"], site.link, values[name])
     layout = Layout(sites, view.n_factors, derived)
     _check_whole(layout)
     for name, value in values.items():
@@ -170,14 +201,18 @@ def _traced(program: Callable[[DataView], Any], view: DataView) -> Any:
         with GivenParameters():
             return poutine.trace(program).get_trace(view)
     except (ValueError, TypeError, AttributeError) as error:
-        of_number = "'float' object has no attribute 'dim'" in str(error)  # what Pyro's Delta says of one
-        hint = "; a point mass takes a tensor, dist.Delta(torch.tensor(0.))" if of_number else ""
-        raise type(error)(f"program: fails on these data: {_short(error)}{hint}") from error
+        raise type(error)(f"program: fails on these data: {_short(error)}{_hint(error)}") from error
     except Exception as error:
         if "Multiple sample sites named" in str(error):
             name = str(error).split("'")[1]
             raise ValueError(f"program: two sites are called {name!r}; give each its own name") from error
-        raise ValueError(f"program: fails on these data: {type(error).__name__}: {_short(error)}") from error
+        kind = type(error).__name__
+        raise ValueError(f"program: fails on these data: {kind}: {_short(error)}{_hint(error)}") from error
+
+
+def _hint(error: Exception) -> str:
+    """What to do about what torch and Pyro say."""
+    return next((hint for words, hint in _HINTS.items() if words in str(error)), "")
 
 
 def _short(error: Exception) -> str:
@@ -198,34 +233,137 @@ def _site(name: str, node: dict[str, Any]) -> Site:
     group: Group = "rows" if "rows" in plates else "features" if "features" in plates else "global"
     declared = dict(node["infer"].get(DECLARED, {}))
     fn = node["fn"]
+    if declared.get("kind") in ("edges", "gates"):
+        _check_edges(name, node)
     link = None
     if not node["is_observed"] and declared.get("kind") != "gates":
         link = _link(name, fn)
     return Site(name, bool(node["is_observed"]), plates, len(fn.batch_shape), group, link, declared)
 
 
+def _check_edges(name: str, node: dict[str, Any]) -> None:
+    """Complain of edges that are no latent site with the density of their statement."""
+    if node["is_observed"]:
+        raise ValueError(
+            f"program: the weights of edges {name!r} are given, by poutine.condition or obs=, and chains "
+            "find edges: say by permitted= and required= which are known"
+        )
+    if node["mask"] is not None or node["scale"] != 1:
+        raise ValueError(
+            f"program: edges {name!r} are inside of poutine.mask or poutine.scale, whose factor their sweeps "
+            "do not know; write 'with d.features:' of the edges outside of it"
+        )
+
+
 def _link(name: str, fn: Any) -> Transform:
     """From real numbers to a distribution's support."""
+    if isinstance(_base(fn), Delta):
+        raise ValueError(
+            f"program: site {name!r} is a point mass, which no step of a chain can leave; name what is "
+            "computed by pyro.deterministic"
+        )
     if fn.has_enumerate_support or fn.support.is_discrete:
         raise ValueError(
             f"program: site {name!r} is discrete, and chains draw real numbers and gates only: sum it out "
             "of the density, or declare 0/1 edges by ps.gates"
         )
     try:
-        return biject_to(fn.support)
+        link = biject_to(fn.support)
     except NotImplementedError as error:
         raise ValueError(
             f"program: site {name!r} has the support {fn.support}, and there is no transform from real "
             "numbers to it; write it by a site of real numbers"
         ) from error
+    return link
+
+
+def _base(fn: Any) -> Any:
+    """A distribution without its plates, events and masks."""
+    while isinstance(fn, Independent | MaskedDistribution | ExpandedDistribution | Unsqueezed):
+        fn = fn.base if isinstance(fn, Unsqueezed) else fn.base_dist
+    return fn
+
+
+def _check_support(name: str, fn: Any, link: Transform, u: Tensor) -> None:
+    """Complain of a transformed distribution that claims more values than it has.
+
+    Of ``TransformedDistribution(Exponential(1.), AffineTransform(1., 2.))`` torch says that its values are
+    all real numbers.
+
+    Parameters
+    ----------
+    name : str
+        Of the site.
+    fn : Distribution
+    link : Transform
+        From real numbers to its support.
+    u : Tensor
+        Real numbers that are a value.
+    """
+    base = _base(fn)
+    if not isinstance(base, TransformedDistribution):
+        return
+    random = torch.Generator().manual_seed(0)
+    for _ in range(_TRIES):
+        far = _FAR * torch.randn(u.shape, generator=random, dtype=torch.float64).to(u)
+        value = link(far)
+        value = value.squeeze(-1 - fn.event_dim) if isinstance(fn, Unsqueezed) else value
+        for transform in reversed(base.transforms):
+            value = transform.inv(value)
+        if not bool(cast("Any", base.base_dist.support).check(value).all()):
+            inner = type(_base(base.base_dist)).__name__
+            raise ValueError(
+                f"program: site {name!r} is a transformed {inner}, which has bounds that its transform "
+                f"hides, and chains would leave them; draw the {inner} at a site and transform its value"
+            )
+
+
+def _check_observed(site: Site, node: dict[str, Any]) -> None:
+    """Complain of data that a distribution has not: torch's Bernoulli gives 2.3 a density, too."""
+    fn, value = node["fn"], node["value"]
+    if not value.numel():  # of `pyro.factor`
+        return
+    try:
+        inside = fn.support.check(value)
+    except (AttributeError, NotImplementedError):  # of a density that says nothing of its support
+        return
+    bad = (~inside).broadcast_to(torch.broadcast_shapes(inside.shape, fn.batch_shape))
+    for mask in (node["mask"], *_masks(fn)):
+        bad = bad if mask is None else bad & torch.as_tensor(mask, device=bad.device)
+    if not bool(bad.any()):
+        return
+    where = bad.nonzero()[0].tolist()
+    place = ", ".join(
+        f"{plate.removesuffix('s')} {where[dim]}" for plate, dim in site.plates.items() if -dim <= len(where)
+    )
+    event = fn.event_dim
+    found = value.broadcast_to(*bad.shape, *value.shape[value.dim() - event :])[tuple(where)]
+    raise ValueError(
+        f"program: site {site.name!r} observes {found.tolist()}{' at ' + place if place else ''}, which is "
+        f"outside of the support of its {type(_base(fn)).__name__}; give it another distribution there, or "
+        "leave these cells out of it by .mask"
+    )
+
+
+def _masks(fn: Any) -> list[Any]:
+    """Of a distribution, outside of events."""
+    masks = []
+    while isinstance(fn, MaskedDistribution | ExpandedDistribution):
+        masks += [fn._mask] if isinstance(fn, MaskedDistribution) else []
+        fn = fn.base_dist
+    return masks
 
 
 def _check_latent(site: Site, node: dict[str, Any]) -> None:
     name, batch = site.name, tuple(node["fn"].batch_shape)
     if {"rows", "features"} <= set(site.plates):
         raise ValueError(
-            f"program: {name!r} is a latent of every cell, which cannot be sampled; sum it out of the "
-            "density of the cells"
+            f"program: {name!r} is a latent of every cell, which cannot be sampled; "
+            + (
+                "leave missing cells out by .mask(d.seen), not obs_mask="
+                if name.endswith("_unobserved")
+                else "sum it out of the density of the cells"
+            )
         )
     beside = {"rows": batch[:-2] + batch[-1:], "features": batch[:-1], "global": batch}[site.group]
     if any(size != 1 for size in beside):

@@ -4,15 +4,16 @@ The program runs under Pyro's handlers and `vmap` once; what it computes is reco
 operations (`make_fx`), from which gradients and Hessians of blocks are derived, and these graphs are
 replayed. Nine tenths of the time of an evaluation would go into handlers and distributions.
 
-Which terms depend on which element of a plate is found by moving elements (`blanket`): a program whose
-rows, or features, are not independent given the rest is refused, by the name of the site.
+A program whose rows, or features, are not independent given the rest is refused, by the name of the site
+(`soundness.py`).
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -27,6 +28,7 @@ from ...distributions.edge_weights import EdgeWeights, widened_spikes
 from ...programs.parameters import GivenParameters
 from .layout import GLOBAL, PARAMETER, Layout, read_layout
 from .replay import Graph, Position, inputs_of_sites, parted, quick, recorded
+from .soundness import blanket_of, check_finite, check_repeatable, check_unseen
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,13 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Block", "EdgeTerms", "Position", "RecordedDensity"]
 
 
-_MOVE = 0.1  # of an element, on the scale of real numbers, to see which terms change
-_CHANGED = 1e-9  # relative change of a term that is not rounding, in double precision
 _RECORD_AFTER = 100  # evaluations of a derivative
-_FIELD = (
-    "; to let features share edges, give log_odds a field: a site outside of d.features (.to_event) with a "
-    "number for each of them"
-)
 _UNITS = 1.0  # heat of the spikes that are as the program says
 
 
@@ -114,6 +110,8 @@ class RecordedDensity:
     blocks : dict of Block
     families : dict
         Of each edge site the families of slab and spike.
+    inputs_of : dict
+        Of each site the latent sites that its log density is computed from.
     recording_seconds : float
         CPU seconds that recording has taken so far; graphs are recorded when they are first asked for.
     """
@@ -148,6 +146,7 @@ class RecordedDensity:
                 for c in range(n_chains)
             ]
         self.layout: Layout = drawn[0][0]
+        self._check_bounds(drawn)
         self.start: Position = {
             name: torch.stack([values[name] for _, values in drawn]).to(torch.float64) for name in drawn[0][1]
         }
@@ -165,7 +164,7 @@ class RecordedDensity:
         with default_dtype(torch.float64):
             self._quick_forward = quick(self._forward_graph, self.start, self._heat)
         self.recording_seconds = time.process_time() - began
-        self._inputs_of = inputs_of_sites(self._forward_graph, self.start, self._heat)
+        self.inputs_of = inputs_of_sites(self._forward_graph, self.start, self._heat)
         self.blocks = self._made_blocks()
         self._blankets: dict[str, frozenset[str]] = {}
         self._check_program()
@@ -279,15 +278,15 @@ class RecordedDensity:
     # ---- blocks --------------------------------------------------------------------------------------------
     def pack(self, block: Block, u: Position) -> Tensor:
         """Numbers of a block, (chain, element, number)."""
-        packed = [self._element_first(u[name], name, block.group) for name in block.sites]
+        packed = [self.element_first(u[name], name, block.group) for name in block.sites]
         return torch.cat([value.reshape(*value.shape[:2], -1) for value in packed], -1)
 
     def unpack(self, block: Block, q: Tensor, u: Position) -> Position:
         """The position with the numbers of a block in place of its own."""
-        like = [self._element_first(u[name], name, block.group) for name in block.sites]
+        like = [self.element_first(u[name], name, block.group) for name in block.sites]
         split = q.split([value[0, 0].numel() for value in like], -1)
         new = {
-            name: self._element_back(numbers.reshape(value.shape), name, block.group)
+            name: self.element_back(numbers.reshape(value.shape), name, block.group)
             for name, numbers, value in zip(block.sites, split, like, strict=True)
         }
         return {**u, **new}
@@ -300,6 +299,21 @@ class RecordedDensity:
     def blanket(self, block: Block) -> frozenset[str]:
         """Sites whose terms depend on a block."""
         return self._blankets[block.name]
+
+    def of_first_chain(self, x: Tensor | None = None) -> dict[str, Tensor]:
+        """Log densities where the first chain begins, by another run of the program itself.
+
+        Parameters
+        ----------
+        x : Tensor, optional
+            In place of its table.
+        """
+        tensors = {**self._tensors, "x": self._tensors["x"][0]} if self.has_tables else dict(self._tensors)
+        if x is not None:
+            tensors["x"] = x.to(tensors["x"])
+        u = {name: value[0].clone() for name, value in self.start.items()}
+        with torch.no_grad(), self._settings():
+            return self._one(u, tensors, self._heat[0])[0]
 
     # ---- what is recorded ----------------------------------------------------------------------------------
     def _view(self, table: int | None = None) -> Any:
@@ -337,12 +351,16 @@ class RecordedDensity:
         def forward(u: Position, heat: Tensor) -> Any:
             return vmap(self._one, in_dims=(0, self._in_dims, 0))(u, self._tensors, heat)
 
-        # Checks of arguments look at their values, and were passed by `read_layout`.
-        settings = default_dtype(torch.float64), default_device(self.device), pyro.validation_enabled(False)
-        with settings[0], settings[1], settings[2], _explained():
+        with self._settings(), _explained():
             graph = recorded(forward, self.start, self._heat)
         _refuse_unnamed(graph)
         return graph
+
+    @contextmanager
+    def _settings(self) -> Iterator[None]:
+        """Double precision, the device, and no checks of arguments: `read_layout` has passed them."""
+        with default_dtype(torch.float64), default_device(self.device), pyro.validation_enabled(False):
+            yield
 
     def _replayed(self, key: Any, function: Graph, *arguments: Any, derives: bool = False) -> Any:
         """What a function of arguments and heat says, recorded once it was asked for often enough.
@@ -386,10 +404,12 @@ class RecordedDensity:
         others = [dim for dim in range(1, log_prob.dim()) if dim != keep]
         return log_prob.sum(others) if others else log_prob
 
-    def _element_first(self, value: Tensor, name: str, group: str) -> Tensor:
+    def element_first(self, value: Tensor, name: str, group: str) -> Tensor:
+        """A site's value (chain, ...) with the elements of its group at dimension 1."""
         return value[:, None] if group == GLOBAL else value.movedim(self._dim_of(name, group), 1)
 
-    def _element_back(self, value: Tensor, name: str, group: str) -> Tensor:
+    def element_back(self, value: Tensor, name: str, group: str) -> Tensor:
+        """The value whose elements are at dimension 1, as the program has it."""
         return value.squeeze(1) if group == GLOBAL else value.movedim(1, self._dim_of(name, group))
 
     def _dim_of(self, name: str, group: str) -> int:
@@ -401,7 +421,7 @@ class RecordedDensity:
         """Rows in one block, every other site in its own."""
 
         def block(name: str, group: str, sites: tuple[str, ...]) -> Block:
-            elements = [self._element_first(self.start[site], site, group) for site in sites]
+            elements = [self.element_first(self.start[site], site, group) for site in sites]
             return Block(name, group, sites, sum(value[0, 0].numel() for value in elements))
 
         blocks = [block(site.name, GLOBAL, (site.name,)) for site in self.layout.parameters]
@@ -413,55 +433,35 @@ class RecordedDensity:
             blocks.append(block("rows", "rows", rows))
         return {made.name: made for made in blocks}
 
+    def _check_bounds(self, drawn: list[tuple[Layout, Position]]) -> None:
+        """Complain of sites whose support is another one in each draw from the prior."""
+        if len(drawn) == 1:  # one more, of which random numbers of later know nothing
+            with torch.random.fork_rng(), self._settings():
+                drawn = [
+                    *drawn,
+                    read_layout(self.program.program, self._view(0 if self.has_tables else None)),
+                ]
+        for layout, values in drawn[1:]:
+            for name, site in self.layout.sites.items():
+                other = layout.sites.get(name)
+                if other is None or len(layout.sites) != len(self.layout.sites):
+                    raise ValueError(
+                        f"program: has not the same sites in each run (site {name!r}); a program runs "
+                        "through the same statements whatever it draws"
+                    )
+                if name in values and not site.has_support_of(other, values[name]):
+                    raise ValueError(
+                        f"program: the bounds of site {name!r} depend on other sites; draw a number with "
+                        f"fixed bounds and scale it: upper * pyro.sample({name!r}, dist.Uniform(0., 1.))"
+                    )
+
     def _check_program(self) -> None:
         before = self.logs(self.start)
-        for name, log_prob in before.items():
-            _check_finite(name, log_prob, self.layout)
+        check_finite(self, before)
+        check_repeatable(self, before)
+        check_unseen(self)
         for block in self.blocks.values():
-            changed: set[str] = set()
-            for site in block.sites:
-                changed |= {site, *self._changed_by(site, block, before)}
-                # What is flat where the start is need not be elsewhere.
-                changed |= {name for name, inputs in self._inputs_of.items() if site in inputs}
-            if block.name in self.layout.edge_names:  # whose own density the kernels of edges have
-                changed.discard(block.name)
-            self._blankets[block.name] = frozenset(changed)
-
-    def _changed_by(self, name: str, block: Block, before: dict[str, Tensor]) -> set[str]:
-        """Sites whose terms change if elements of a site move; complains of terms of other elements."""
-        changed: set[str] = set()
-        elements = self._element_first(self.start[name], name, block.group)
-        for element in {0, elements.shape[1] // 2}:
-            moved = elements.clone()
-            step = 1 - 2 * moved[:, element] if self.layout.sites[name].kind == "gates" else _MOVE
-            moved[:, element] += step
-            after = self.logs({**self.start, name: self._element_back(moved, name, block.group)})
-            for term, log_prob in after.items():
-                change = (log_prob - before[term]).abs() / (1 + before[term].abs())
-                if not change.max() > 0:
-                    continue
-                changed.add(term)
-                if block.group == GLOBAL:
-                    continue
-                inside = block.group in self.layout.sites[term].plates
-                if inside:
-                    dim = log_prob.dim() + self.layout.sites[term].plates[block.group]
-                    change = change.movedim(dim, 1)
-                    change = torch.cat([change[:, :element], change[:, element + 1 :]], 1)
-                if change.numel() and change.max() > _CHANGED:
-                    terms = (
-                        f"the terms of other {block.group}"
-                        if inside
-                        else f"a term outside of d.{block.group}"
-                    )
-                    of_cells = "rows" in self.layout.sites[term].plates
-                    of_edges = not of_cells and self.layout.edge_names & {name, term}
-                    raise ValueError(
-                        f"program: one element of {name!r} moves {terms}, at site {term!r}; given the rest, "
-                        f"{block.group} must be independent of one another (a sum or a norm over "
-                        f"d.{block.group} is what usually does this)" + (_FIELD if of_edges else "")
-                    )
-        return changed
+            self._blankets[block.name] = blanket_of(self, block, before)
 
 
 def _refuse_unnamed(graph: Any) -> None:
@@ -530,24 +530,6 @@ def _edge_terms(fn: Any, value: Tensor) -> dict[str, Tensor]:
         "slab_df": fn.slab.df * like,
         "spike_df": fn.spike.df * like,
     }
-
-
-def _check_finite(name: str, log_prob: Tensor, layout: Layout) -> None:
-    bad = ~torch.isfinite(log_prob)
-    if not bool(bad.any()):
-        return
-    where = bad.nonzero()[0].tolist()[1:]
-    plates = layout.sites[name].plates
-    place = ", ".join(
-        f"{plate.removesuffix('s')} {where[len(where) + dim]}"
-        for plate, dim in plates.items()
-        if -dim <= len(where)
-    )
-    raise ValueError(
-        f"program: the log density of site {name!r}{' at ' + place if place else ''} is "
-        f"{float(log_prob[tuple(bad.nonzero()[0])])} at a draw from the prior; wanted a finite number (is "
-        "the value in the support? a clamp may help)"
-    )
 
 
 class _explained:

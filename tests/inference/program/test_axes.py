@@ -14,7 +14,7 @@ from scipy import special, stats
 from pyro_sparse.inference.program import axes
 from pyro_sparse.inference.program.axes import AxisSampler
 from pyro_sparse.inference.program.recorded import RecordedDensity
-from pyro_sparse.programs import Program, correlation, edges, factors
+from pyro_sparse.programs import Program, correlation, edges, factors, gates
 from tests._programs import FACTORS, FEATURES, ROWS, case, table
 from tests.inference.program._long_runs import check
 
@@ -65,6 +65,32 @@ def test_a_rotation_of_a_linear_decoder_asks_only_the_density_of_the_weights():
         assert sampler.of_rotations == ("W",)  # normal factors have no axes of their own
     assert set(sampler.of_maps) == {"B", "W", "z"} and set(sampler.scores) == {"B", "z"}
     assert sampler.excess == ROWS + 1 - FEATURES  # a dose is a row of B
+
+
+def test_a_rotation_asks_the_data_where_any_factor_is_unlike_the_others():
+    """The third alone, or behind gates that are shut where the chains begin."""
+
+    def one_bent(z, W):
+        return z @ W.mT + z[..., 2:] ** 2
+
+    sampler, density = sampler_of(program_of(one_bent), n_factors=3)
+    assert sampler.asks_data and set(sampler.of_rotations) == {"W", "x"}
+    assert set(sampler.of_maps) >= {"W", "x", "z"}
+
+    def gated(d):
+        with d.features:
+            W = edges(
+                "W", log_odds=ODDS, slab=dist.Normal(0.0, SLAB), spike=dist.Normal(0.0, SPIKE), to=d.factors
+            )
+            g = gates("g", log_odds=-29.0, to=d.factors)
+        with d.rows:
+            z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+        bend = z.tanh() @ (g * W).mT
+        with d.rows, d.features:
+            pyro.sample("x", dist.Normal(z @ W.mT + bend, 1.0).mask(d.seen), obs=d.x)
+
+    sampler, density = sampler_of(gated)
+    assert (density.start["g"] == 0).all() and sampler.asks_data
 
 
 def test_a_rotation_of_a_bent_decoder_asks_the_data():

@@ -11,12 +11,55 @@ from scipy import integrate, special, stats
 
 from pyro_sparse.inference.program.blocks import BlockSampler, accepted, cholesky, is_quadratic
 from pyro_sparse.inference.program.recorded import RecordedDensity
-from pyro_sparse.programs import Data, Program, edges, factors, sample
+from pyro_sparse.programs import Data, Program, edges, factors, gates, sample
 from tests._programs import case
 from tests.inference.program._long_runs import check, double, of_copies, run
 
 X = np.array([0.9, -1.6, 0.3, 2.0])
 FEW = {"slab": dist.Normal(0.0, 1.0), "spike": dist.Normal(0.0, 0.1)}
+
+
+@pytest.mark.parametrize(
+    "mean",
+    [
+        lambda z, W, g: (z > 0).to(z) @ W.mT,  # a step: no Hessian tells
+        lambda z, W, g: z.round() @ W.mT,
+        lambda z, W, g: z.detach() @ W.mT,
+        lambda z, W, g: z @ W.mT + z.tanh() @ g.mT,  # behind gates that are shut where the chains begin
+    ],
+)
+def test_rows_are_exact_only_where_the_density_is_a_quadratic_everywhere(mean):
+    def program(d):
+        with d.features:
+            W = edges("W", log_odds=0.0, to=d.factors, **FEW)
+            g = gates("g", log_odds=-29.0, to=d.factors)
+        with d.rows:
+            z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+        with d.rows, d.features:
+            pyro.sample("x", dist.Normal(mean(z, W, g), 1.0), obs=d.x)
+
+    density = RecordedDensity(Program(program, 2), Data(X[:, None] * np.ones(3)), 2)
+    assert (density.start["g"] == 0).all()
+    assert not is_quadratic(density, density.blocks["rows"], density.start)
+
+
+def test_a_row_that_is_on_or_off_agrees_with_the_two_states_summed_over():
+    """x = w [z > 0] + noise: P(z > 0 | x) in closed form."""
+    weight = 1.3
+
+    def program(d):
+        with d.features:
+            edges("W", log_odds=0.0, to=d.factors, **FEW)
+        with d.rows:
+            z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+        with d.rows, d.features:
+            pyro.sample("x", dist.Normal(weight * (z > 0).to(z), 1.0), obs=d.x)
+
+    density = RecordedDensity(Program(program, 1), Data(np.tile(X, 100)[:, None]), 2)
+    sampler = BlockSampler(density, density.blocks["rows"], density.start)
+    torch.manual_seed(0)
+    means = run(sampler, density.start, 100, 60, lambda u: (u["z"] > 0).to(u["z"]).flatten(1))
+    check(means.reshape(-1, len(X)), special.expit(stats.norm.logpdf(X, weight) - stats.norm.logpdf(X)))
 
 
 def first_two(name, centre=0.0):

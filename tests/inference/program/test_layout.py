@@ -8,6 +8,7 @@ import pytest
 import torch
 from pyro import poutine
 
+from pyro_sparse._utils.torch_state import default_dtype
 from pyro_sparse.inference.program.layout import read_layout
 from pyro_sparse.programs import edges, factors, gates, sample
 from tests._programs import FACTORS, FEATURES, PROGRAMS, ROWS, case, table
@@ -198,7 +199,50 @@ def nothing_in_rows(d):
         pyro.sample("x", dist.Normal(W.sum(-1), 1.0), obs=d.x[0])
 
 
+def point(d):
+    return pyro.sample("p", dist.Delta(pyro.sample("a", dist.Normal(0.0, 1.0)).exp()))
+
+
+def shifted_gamma(d):
+    shift = dist.transforms.AffineTransform(1.0, 2.0)
+    return pyro.sample("c", dist.TransformedDistribution(dist.Gamma(torch.tensor(2.0), 1.0), [shift]))
+
+
+def shifted_in_features(d):
+    shift = dist.transforms.AffineTransform(1.0, 2.0)
+    with d.features:
+        gamma = dist.Exponential(torch.ones(2))
+        return sample("c", dist.TransformedDistribution(gamma, [shift]).to_event(1)).sum(-1)
+
+
+def edges_given(d):
+    poutine.condition(with_extra(lambda d: 0.0), data={"W": torch.ones(FEATURES, FACTORS)})(d)
+
+
+def edges_scaled(d):
+    with poutine.scale(scale=0.5):
+        with_extra(lambda d: 0.0)(d)
+
+
+def cells_with_a_mask_of_obs(d):
+    with d.features:
+        W = weights(d)
+    with d.rows:
+        z = scores(d)
+    with d.rows, d.features:
+        pyro.sample("x", dist.Normal(z @ W.mT, 1.0), obs=d.x, obs_mask=d.seen)
+
+
 REFUSED = {
+    "a point": (with_extra(point), "site 'p' is a point mass, .* by pyro.deterministic"),
+    "hidden bounds": (
+        with_extra(shifted_gamma),
+        "site 'c' is a transformed Gamma, which has bounds that its transform hides",
+    ),
+    "hidden bounds in features": (with_extra(shifted_in_features), "site 'c' is a transformed Exponential"),
+    "edges given": (edges_given, "weights of edges 'W' are given, by poutine.condition or obs="),
+    "edges scaled": (edges_scaled, "edges 'W' are inside of poutine.mask or poutine.scale"),
+    "obs_mask": (cells_with_a_mask_of_obs, r"leave missing cells out by .mask\(d.seen\), not obs_mask="),
     "a latent of every cell": (
         with_extra(of_every_cell),
         "'e' is a latent of every cell, which cannot be sampled",
@@ -270,6 +314,90 @@ def test_a_program_that_fails_says_why_and_on_what():
         read_layout(with_extra(lambda d: torch.zeros(7, 7)), VIEW)
     with pytest.raises(ValueError, match="program: fails on these data: size: no labels of that name"):
         read_layout(with_extra(lambda d: d.levels("size")), VIEW)
+    with pytest.raises(ValueError, match=r"dose has numbers: give labels as text, values.astype\(str\)"):
+        read_layout(with_extra(lambda d: d.levels("dose")), VIEW)
+    with pytest.raises(ValueError, match="as indices .* give labels as text"):
+        read_layout(with_extra(lambda d: torch.zeros(3)[d.dose].sum()), VIEW)
+
+
+def of_cells(density, **data):
+    """A program that observes the table by another density."""
+
+    def program(d):
+        with d.features:
+            W = weights(d)
+        with d.rows, d.features:
+            pyro.sample("x", density(W[..., 0].expand(d.n_rows, -1), d), obs=d.x)
+
+    return program
+
+
+@pytest.mark.parametrize(
+    ("density", "kind", "feature"),
+    [
+        (lambda w, d: dist.Bernoulli(logits=w), "Bernoulli", 0),
+        (lambda w, d: dist.Poisson(w.exp()).mask(d.seen), "Poisson", 0),
+        (lambda w, d: dist.LogNormal(w, 1.0), "LogNormal", 1),
+    ],
+)
+def test_data_that_a_distribution_has_not_are_refused_with_their_place(density, kind, feature):
+    """Of torch's discrete distributions, real numbers have a density, too."""
+    with pytest.raises(ValueError, match=f"'x' observes .* row 0, feature {feature}, .* of its {kind}"):
+        read_layout(of_cells(density), VIEW)
+
+
+def test_cells_that_are_left_out_may_have_any_value():
+    mixed = of_cells(lambda w, d: dist.Bernoulli(logits=w).mask((d.x == 0) | (d.x == 1)))
+    assert read_layout(mixed, VIEW)[0].sites["x"].observed
+
+
+def test_numbers_of_single_precision_are_told_how_to_be_double():
+    matrix = torch.eye(FACTORS, dtype=torch.float32)
+    with default_dtype(torch.float64):
+        view = table().view(FACTORS)
+        for single in (
+            lambda d: (d.dose @ matrix[:1]).sum(),
+            lambda d: torch.nn.Linear(1, 1).float()(d.dose),
+        ):
+            with pytest.raises(ValueError, match=r"double precision: .* write A.to\(d.x.dtype\)"):
+                read_layout(with_extra(single), view)
+
+
+def test_distributions_and_values_made_outside_may_be_of_another_precision():
+    prior = dist.Normal(torch.zeros(FACTORS), 1.0)
+
+    def program(d):
+        with d.features:
+            W = weights(d)
+        with d.rows:
+            z = factors("z", prior)
+        cells(d, z @ W.mT)
+
+    with default_dtype(torch.float64):
+        view = table().view(FACTORS)
+        for of_single in (
+            program,
+            poutine.condition(program, data={"z": torch.ones(ROWS, 1, FACTORS).float()}),
+        ):
+            assert "W" in read_layout(of_single, view)[1]
+
+
+@pytest.mark.parametrize(
+    "density",
+    [
+        dist.LogNormal(0.0, 1.0),
+        dist.TransformedDistribution(dist.Normal(0.0, 1.0), [dist.transforms.ExpTransform()]),
+        dist.TransformedDistribution(
+            dist.Uniform(torch.zeros(2), 1.0), [dist.transforms.SigmoidTransform().inv]
+        ).to_event(1),
+        dist.TransformedDistribution(
+            dist.Normal(torch.zeros(2), 1.0), [dist.transforms.AffineTransform(1.0, 2.0)]
+        ).to_event(1),
+    ],
+)
+def test_transformed_numbers_without_hidden_bounds_are_sites(density):
+    layout, _ = read_layout(with_extra(lambda d: sample("c", density).sum()), VIEW)
+    assert "c" in layout.sites
 
 
 def of_several_bits(d):

@@ -53,7 +53,7 @@ def test_constraints_are_those_of_the_parameter():
             slab, spike = dist.Normal(0.0, 1.0), dist.Normal(0.0, 0.1)
             W = edges("W", log_odds=torch.logit(rate), slab=slab, spike=spike, to=d.factors)
         with d.rows, d.features:
-            pyro.sample("x", dist.Normal(W.sum(-1), 1.0), obs=d.x)
+            pyro.sample("x", dist.Normal(W.sum(-1), 1.0).mask(d.seen), obs=d.x)
 
     density = RecordedDensity(Program(program, FACTORS), table(), 2)
     torch.testing.assert_close(density.values(density.start)["rate"], torch.full((2,), 0.2).double())
