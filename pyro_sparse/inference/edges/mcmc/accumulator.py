@@ -22,9 +22,10 @@ _BATCHES = 10  # stretches of each chain at least, from which the error of its p
 # Draws of what is kept of rows in each chain, at most, and numbers in all: predictive criteria and intervals
 # of scores want some hundred.
 _OF_ROWS, _NUMBERS = 200, 50_000_000
-# Difference of probabilities from which more sweeps of as many chains hardly help, once there are so many: of
-# fewer, chains that mix slowly differ as much.
-_ANOTHER_GRAPH, _MANY = 0.75, 500
+# Differences of probabilities from which chains go on, before and after so many sweeps (by chance chains that
+# mix slowly differ by a quarter after 280, and after 1,100 by .15 on three of 20 fits of personality items);
+# and one from which more sweeps of as many chains hardly help then.
+_UNSETTLED, _MANY, _ANOTHER_GRAPH = (UNRESOLVED_GAP, 0.15), 500, 0.75
 _LOOKS = 20  # of each chain, at weights that should look like draws from their prior
 
 
@@ -194,7 +195,8 @@ class Tally:
         """Whether chains differ on an edge as they do by chance, and not as those of two graphs do."""
         mean = self.total / max(self.done, 1)
         gap = float(np.max(mean.max(0) - mean.min(0)))
-        return gap > UNRESOLVED_GAP and (gap < _ANOTHER_GRAPH or self.done < _MANY)
+        many = self.done >= _MANY
+        return gap > _UNSETTLED[many] and not (many and gap >= _ANOTHER_GRAPH)
 
     def add(self, rng: np.random.Generator) -> None:
         """The sweep that the run has just made."""

@@ -276,7 +276,16 @@ def test_only_lines_go_on_whatever_the_likelihood(monkeypatch, decoder, sweeps):
 
 @pytest.mark.parametrize(
     ("gap", "done", "goes_on"),
-    [(0.05, 100, False), (0.4, 100, True), (0.9, 100, True), (0.4, 900, True), (0.9, 900, False)],
+    [
+        (0.05, 100, False),
+        (0.2, 100, False),
+        (0.2, 900, True),
+        (0.1, 900, False),
+        (0.4, 100, True),
+        (0.9, 100, True),
+        (0.4, 900, True),
+        (0.9, 900, False),
+    ],
 )
 def test_far_apart_is_another_graph_only_after_many_sweeps(gap, done, goes_on):
     tally = object.__new__(running.Tally)
