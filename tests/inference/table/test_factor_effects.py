@@ -11,7 +11,9 @@ import pytest
 
 import pyro_sparse as ps
 
-N = 400
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
+N, STEPS = 400, 500
 
 
 def table(seed=0, direct=0.0):
@@ -40,14 +42,14 @@ def table(seed=0, direct=0.0):
 
 def fitted(x, **settings):
     model = ps.models.SparseDecoder(n_factors=2, decoder="linear")
-    fit = ps.fit(model, x, restarts=2, seed=0, progress=False, **settings)
+    fit = ps.fit(model, x, restarts=2, steps=STEPS, seed=0, progress=False, **settings)
     first = int(np.abs(fit.weights[fit.best][0]).argmax())
     signs = [np.sign(fit.weights[fit.best][j, k]) for j, k in ((0, first), (6, 1 - first))]
     return fit, fit.edge_posterior(seed=0, sweeps=240, progress=False), [first, 1 - first], signs
 
 
 @pytest.fixture(scope="module")
-def world():
+def world(hurried_module):
     x, about, slopes, of_school, sd = table()
     return fitted(x), about, slopes, of_school, sd
 
@@ -109,7 +111,7 @@ def test_yes_no_answers_have_effects_too():
     model = ps.models.SparseDecoder(
         n_factors=2, decoder="linear", likelihood="bernoulli", anchors={0: 0, 8: 1}
     )
-    fit = ps.fit(model, answers, restarts=2, seed=0, progress=False)
+    fit = ps.fit(model, answers, restarts=2, steps=STEPS, seed=0, progress=False)
     idata = fit.edge_posterior(seed=0, sweeps=160, progress=False)
     rows = ps.factor_effects(fit, idata, about["age"]).set_index("factor")
     row, other = rows.iloc[0], rows.iloc[1]
