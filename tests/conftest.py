@@ -14,7 +14,7 @@ from pyro_sparse.inference.edges.mcmc import initialise
 from pyro_sparse.inference.multitask import job as task_job
 from pyro_sparse.inference.multitask.task_axes import task_axes
 from pyro_sparse.inference.rotation import alternative_axes, axes
-from pyro_sparse.inference.rotation.axes import oblique, obliques
+from pyro_sparse.inference.rotation.axes import oblique, obliques, varimax
 from pyro_sparse.inference.rotation.jacobian_axes import jacobian_axes
 from pyro_sparse.inference.table import function_axes, marginal_likelihood, result, unfold
 from pyro_sparse.inference.table import refine as refinement
@@ -38,12 +38,14 @@ _rough_oblique = functools.partial(oblique, steps=10, n_starts=2)
 _rough_axes = functools.partial(jacobian_axes, steps=10, n_starts=4)
 _HURRIED = {
     (axes, "oblique"): _rough_oblique,
+    (axes, "varimax"): functools.partial(varimax, max_iter=50),
     (alternative_axes, "obliques"): functools.partial(obliques, steps=10),
     (alternative_axes, "_STARTS"): 2,
     (function_axes, "jacobian_axes"): _rough_axes,
     (transition_axes, "jacobian_axes"): _rough_axes,
     (task_job, "task_axes"): functools.partial(task_axes, steps=10, n_starts=4),
     (groups, "_MOST_CLUSTERS"): 2,
+    (groups, "_STARTS"): 1,
     (marginal_likelihood, "_ROUNDS"): 1,
     (marginal_likelihood, "_DRAWS"): (8, 16),
     (unfold, "_STEPS"): 5,

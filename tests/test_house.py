@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -36,6 +37,7 @@ def sources():
     return sorted(p for p in PACKAGE.rglob("*.py"))
 
 
+@functools.cache
 def imports(path: Path) -> set[tuple[str, str]]:
     """What a file of ours imports, at the top or in a function, as ("pyro_sparse.x", name in it or "")."""
     return set(imports_of(path, ast.parse(path.read_text())))
@@ -66,6 +68,7 @@ def test_nothing_imports_through_the_links():
 FAMILIES = ("inference.table", "inference.transition", "inference.observed", "inference.multitask")
 
 
+@functools.cache
 def room_of(name: str) -> str:
     """The room of a module, or of a name in it, by the folders that there are."""
     parts = name.split(".")[1:]

@@ -68,6 +68,8 @@ seen["before a fit"] = list(sys.modules)
 x = np.random.default_rng(0).normal(size=(60, 6))
 model = ps.models.SparseDecoder(n_factors=2, decoder="linear")
 ps.fit(model, x, restarts=2, steps=30, progress=False)
+counts = ps.models.SparseDecoder(n_factors=2, decoder="linear", likelihood="poisson")
+ps.fit(counts, np.round(np.exp(x)), restarts=1, steps=5, progress=False)  # which climbs by LBFGS
 seen["after a fit"] = list(sys.modules)
 seen["rivals"] = "pyro_sparse.rivals" in sys.modules
 seen["rival"] = [ps.rivals.ImageVAE.__name__, hasattr(ps, "rival")]

@@ -222,7 +222,7 @@ TABLE: tuple[Entry, ...] = (
     Entry(
         r"read the column `unresolved` of the summary",
         "they have a ? in the table above, and `unresolved` in edges.csv",
-        "posterior/edge_table.py",
+        "posterior/verdicts.py",
     ),
     Entry(r" \(decoder='linear'\)", " (--decoder linear)", f"{_MCMC}/sampler.py"),
     Entry(r"\(edge='prior'(?=[):])", "(--edge prior", f"{_MCMC}/sampler.py"),

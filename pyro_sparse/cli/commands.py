@@ -457,7 +457,7 @@ def summary(
     import pyro_sparse as ps
 
     from ..posterior.arviz import from_netcdf
-    from ..posterior.edge_table import verdict_of
+    from ..posterior.verdicts import verdict_of
 
     idata = from_netcdf(_inside(folder, "idata.nc"))
     rate = rate_of(idata, fdr)

@@ -336,7 +336,7 @@ def finish(
     from ..inference.training.interrupt import cut_short
     from ..pages.of_table import write_table
     from ..posterior.arviz import to_netcdf
-    from ..posterior.edge_table import beside_verdict, verdict_of
+    from ..posterior.verdicts import beside_verdict, verdict_of
 
     of_rows = per_row or {}
     files = {"model": out / "model.pt", "edges": out / "edges.csv"}

@@ -15,7 +15,8 @@ import pandas as pd
 
 from ..findings.finding import Finding, findings_of
 from ..posterior.arviz import get_group
-from ..posterior.edge_table import SCORES, as_sentence, left_open, verdict_of
+from ..posterior.edge_table import left_open
+from ..posterior.verdicts import SCORES, as_sentence, verdict_of
 
 if TYPE_CHECKING:
     from .._utils.types import ArvizData

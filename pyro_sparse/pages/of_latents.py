@@ -15,8 +15,8 @@ import pandas as pd
 
 from .._utils.escaping import csv_bytes
 from ..certificates.facts import certificate_facts
-from ..posterior.edge_table import of_latents
 from ..posterior.tables import summary
+from ..posterior.verdicts import of_latents
 from .conclusion import (
     Words,
     cautions,

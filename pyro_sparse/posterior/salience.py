@@ -31,16 +31,14 @@ from ..graphs.selection import edge_gap
 from . import arviz as _arviz
 from .draws import chain_weights
 from .edge_table import (
-    agreed,
     check_is_of_table,
     compared_runs,
-    decided,
     edge_numbers,
-    edges_left_empty,
     has_loadings,
     holds_scores,
     weights_vary,
 )
+from .verdicts import agreed, decided, edges_left_empty
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -29,10 +29,7 @@ from .draws import graph_numbers
 from .edge_table import (
     about_edges,
     attributes,
-    concluded,
-    decided,
     edge_numbers,
-    edges_left_empty,
     has_loadings,
     holds_scores,
     packed,
@@ -42,6 +39,7 @@ from .edge_table import (
 from .salience import SALIENT, check_has_loadings, salience, salience_column
 from .tasks import task_summary
 from .transitions import transition_summary
+from .verdicts import concluded, decided, edges_left_empty
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -15,15 +15,8 @@ import pandas as pd
 
 from ..findings.finding import Finding
 from . import arviz as _arviz
-from .edge_table import (
-    NO_RHAT,
-    attributes,
-    edge_numbers,
-    latents_said,
-    packed,
-    weight_table,
-    with_doubts,
-)
+from .edge_table import NO_RHAT, attributes, edge_numbers, packed, weight_table
+from .verdicts import latents_said, with_doubts
 
 if TYPE_CHECKING:
     from .._utils.types import ArvizData

@@ -16,16 +16,8 @@ import pandas as pd
 from ..findings.finding import Finding
 from ..graphs.selection import q_values
 from . import arviz as _arviz
-from .edge_table import (
-    NO_RHAT,
-    attributes,
-    edge_numbers,
-    edge_rows,
-    judged,
-    latents_said,
-    packed,
-    with_doubts,
-)
+from .edge_table import NO_RHAT, attributes, edge_numbers, edge_rows, judged, packed
+from .verdicts import latents_said, with_doubts
 
 if TYPE_CHECKING:
     from .._utils.types import ArvizData

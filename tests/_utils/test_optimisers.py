@@ -25,3 +25,20 @@ def test_the_steps_are_those_of_torch_to_the_bit(kind):
         ends.append(p.detach())
         states.append(optimiser.state_dict()["state"][0]["exp_avg"])
     assert torch.equal(*ends) and torch.equal(*states)
+
+
+def test_climbs_with_a_closure_are_those_of_torch_to_the_bit():
+    ends = []
+    for made in (torch.optim.LBFGS, eager(torch.optim.LBFGS)):
+        p = torch.nn.Parameter(torch.linspace(-2, 2, 7))
+        optimiser = made([p], max_iter=5, line_search_fn="strong_wolfe")
+
+        def loss(p=p, optimiser=optimiser):
+            optimiser.zero_grad()
+            value = ((p - 1) ** 4).sum()
+            value.backward()
+            return value
+
+        assert optimiser.step(loss) > loss()
+        ends.append(p.detach())
+    assert torch.equal(*ends)

@@ -23,7 +23,8 @@ from pyro_sparse.findings.finding import (
     write_findings,
 )
 from pyro_sparse.graphs import bayesian_fdr
-from pyro_sparse.posterior.edge_table import beside_verdict, selected_edges
+from pyro_sparse.posterior.edge_table import selected_edges
+from pyro_sparse.posterior.verdicts import beside_verdict
 from tests._fake_fit import fake_fit
 
 DOUBT = Finding("restarts", "no other restart found factor 2", "an anchor", "doubt", factors=("factor 2",))

@@ -31,6 +31,7 @@ _MOST_COMPONENTS = 10
 _MOST_PREFIXES = 20
 _MOST_CLUSTERED = 1000  # rows that clusters are looked for in
 _MOST_CLUSTERS = 5
+_STARTS = 5  # of a mixture of several clusters: k-means from so many seeds
 # Tuned on seeds from 1000: 60 tables with batches, 600 ordinary ones, half of them with curves.
 # Curves of a factor make clusters, too, but of different shapes and in columns that are no normal ones.
 _LEAST_CLUSTER = 0.12  # of the rows
@@ -215,7 +216,8 @@ def _clusters(y: NDArray[np.float64], kurtosis: float) -> tuple[int, float, floa
     n, d = y.shape
 
     def fitted(k: int, shape: str) -> Mixture:
-        return GaussianMixture(k, covariance_type=shape, n_init=5, random_state=0, reg_covar=1e-3).fit(y)
+        starts = _STARTS if k > 1 else 1  # one cluster has one place to begin at
+        return GaussianMixture(k, covariance_type=shape, n_init=starts, random_state=0, reg_covar=1e-3).fit(y)
 
     none = fitted(1, "tied").bic(y)
     mixtures = {k: fitted(k, "tied") for k in range(2, _MOST_CLUSTERS + 1)}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..._utils.optimisers import eager
 from ..._utils.torch_state import load_random_state, no_subnormals, random_state
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class PairRun:
         )  # fmt: skip
         self.layer = standardised_layer(model.between, *pair)
         self.parameters = [*self.before.parameters(), *self.after.parameters()]
-        self.optimiser = torch.optim.Adam(self.parameters, schedule.learning_rate, fused=True)
+        self.optimiser = eager(torch.optim.Adam)(self.parameters, schedule.learning_rate, fused=True)
         self.order, self.position, self.step = torch.randperm(len(train)), 0, 0
         self.smooth: Tensor | None = None
         self.history: list[dict[str, Any]] = []

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..._utils.declared import keeps
+from ..._utils.optimisers import eager
 from ...data.tasks import TaskBatch
 from ...likelihoods import Likelihood
 from ...likelihoods.base import NOTHING
@@ -324,7 +325,7 @@ def likelihood_step(model: MultiTaskRegression, data: TaskBatch, f: Tensor) -> N
         return
     predictor = (f.to(model.weights) @ model.weights[0].unsqueeze(-1))[..., 0] + model.level.unsqueeze(-1)
     predictor, observed = predictor.detach(), present(data)
-    optimiser = torch.optim.LBFGS(parameters, max_iter=_STEPS, line_search_fn="strong_wolfe")
+    optimiser = eager(torch.optim.LBFGS)(parameters, max_iter=_STEPS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimiser.zero_grad()

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..._utils.declared import hooks, keeps
+from ..._utils.optimisers import eager
 from ...data.large_table import LargeTable
 from ...data.table import Batch, Table
 from ..training.restarts import pick
@@ -137,7 +138,7 @@ def at_maximum(model: FactorModel, batch: Batch) -> FactorModel:
     with pyro.validation_enabled(False):
         for _ in range(_ROUNDS):
             drawn = _draws(best, few, _FEW, rng)
-            climb = torch.optim.LBFGS(moving, max_iter=_STEPS, line_search_fn="strong_wolfe")
+            climb = eager(torch.optim.LBFGS)(moving, max_iter=_STEPS, line_search_fn="strong_wolfe")
             climb.step(partial(_loss, best, drawn, edge, climb))
             best.weights.copy_(torch.where(edge, best.weights, 0.0))
             if best.learn_factor_cov:

@@ -22,6 +22,7 @@ from scipy.stats import norm, rankdata, spearmanr
 from torch import Tensor
 from torch.special import ndtri
 
+from ..._utils.optimisers import eager
 from ...data.read import Batch
 from ...nets.dependency import smooth_leaky
 from ..rotation._strength_mixture import edge_probability
@@ -177,7 +178,7 @@ class _Curves:
     def learn(self) -> _Curves:
         """Climb the likelihood of the rows, the noise cooling from `warm`."""
         parameters = [p for p in vars(self).values() if isinstance(p, Tensor) and p.requires_grad]
-        optimiser = torch.optim.Adam(parameters, lr=_RATE, betas=(0.9, 0.95))
+        optimiser = eager(torch.optim.Adam)(parameters, lr=_RATE, betas=(0.9, 0.95))
         n, like = len(self.x), self.z
         for step in range(_STEPS):
             done = step / _STEPS

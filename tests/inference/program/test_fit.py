@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 
@@ -21,9 +22,15 @@ def simulated(seed=0, rows=150):
     return rng.standard_normal((rows, 2)) @ WEIGHT.T + 0.5 * rng.standard_normal((rows, 6))
 
 
+@functools.cache
+def fit_of_program():
+    """Made once, for the tests of its edges, too."""
+    return ps.fit(ps.Program(linear, 2), simulated(), restarts=3, sweeps=60, progress=False)
+
+
 @pytest.fixture(scope="module")
 def fit():
-    return ps.fit(ps.Program(linear, 2), simulated(), restarts=3, sweeps=60, progress=False)
+    return fit_of_program()
 
 
 def test_the_weights_of_the_best_restart_are_the_true_ones_up_to_order_and_sign(fit):
@@ -90,13 +97,13 @@ def test_ctrl_c_once_sweeps_count_returns_the_fit_so_far(monkeypatch):
 
     def interrupted(group):
         advance(group)
-        if group.step == 52:
+        if group.step == 22:
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(job.ProgramGroup, "_advance", interrupted)
-    with pytest.warns(RuntimeWarning, match="interrupted at sweep 52 of 60"):
-        fit = ps.fit(ps.Program(linear, 2), simulated(), restarts=2, sweeps=60, progress=False)
-    assert fit.history["step"].max() == 50 and any("interrupted" in warning for warning in fit.warnings)
+    with pytest.warns(RuntimeWarning, match="interrupted at sweep 22 of 24"):
+        fit = ps.fit(ps.Program(linear, 2), simulated(), restarts=2, sweeps=24, progress=False)
+    assert fit.history["step"].max() == 20 and any("interrupted" in warning for warning in fit.warnings)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +130,7 @@ def test_a_saved_fit_comes_back_whole(fit, tmp_path):
     again = ps.load(path, ps.Program(linear, 2), ps.Data(simulated()))
     np.testing.assert_array_equal(again.weights, fit.weights)
     assert again.settings == fit.settings and again.findings == fit.findings
-    short = {"sweeps": 20, "warm_up": 5}
+    short = {"sweeps": 12, "warm_up": 2}
     np.testing.assert_array_equal(
         ps.edge_prob(again.edge_posterior(**short)), ps.edge_prob(fit.edge_posterior(**short))
     )

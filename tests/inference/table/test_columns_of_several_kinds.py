@@ -12,7 +12,7 @@ import pyro_sparse as ps
 from pyro_sparse.inference.edges.program.model_program import model_program
 from pyro_sparse.inference.training.restarts import pick
 
-pytestmark = pytest.mark.usefixtures("hurried")
+pytestmark = pytest.mark.usefixtures("hurried_module")
 
 WORDS = ["never", "rarely", "sometimes", "often"]
 KINDS = {"height": "normal", "girth": "normal", "smokes": "bernoulli", "visits": "poisson", "*": "ordinal"}
@@ -49,11 +49,11 @@ def table():
 
 
 @pytest.fixture(scope="module")
-def fit(table):
+def fit(table, hurried_module):
     model = ps.models.SparseDecoder(n_factors=2, likelihood=KINDS, decoder="linear")
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a clean table is told nothing
-        return ps.fit(model, table, restarts=2, seed=0, progress=False)
+        return ps.fit(model, table, restarts=2, steps=500, seed=0, progress=False)
 
 
 def test_the_model_that_was_given_stays_as_it_was(table):

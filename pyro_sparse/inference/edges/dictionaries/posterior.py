@@ -18,7 +18,8 @@ from ...._utils.checks import check_whole
 from ...._utils.types import ArvizData
 from ....findings.finding import Finding, doubted_edges, write_findings
 from ....posterior import arviz as _arviz
-from ....posterior.edge_table import concluded, decided, edge_numbers
+from ....posterior.edge_table import edge_numbers
+from ....posterior.verdicts import concluded, decided
 from ...rotation._binned_mixture import BinnedStrengthMixture, binned_strength_mixture
 from .latent_graph import LatentGraph
 from .matching import SAME, match_latents

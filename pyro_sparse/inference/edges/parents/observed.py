@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from ...._utils.options import check_options, options_of
 from ...._utils.types import ArvizData
 from ....findings.finding import doubted_edges, sentences
-from ....posterior.edge_table import attributes, decided, edge_numbers, packed
+from ....posterior.edge_table import attributes, edge_numbers, packed
+from ....posterior.verdicts import decided
 from ...observed.job import ObservedJob
 from ...observed.steps import imputed, steps_of
 from .parents import parent_posterior

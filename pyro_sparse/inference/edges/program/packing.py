@@ -12,7 +12,8 @@ from ...._utils.types import ArvizData
 from ....findings.finding import Finding, confirmed_by_chains, doubted_edges
 from ....graphs.chain_groups import ChainPool
 from ....graphs.selection import edge_gap
-from ....posterior.edge_table import attributes, concluded, decided, edge_numbers, packed
+from ....posterior.edge_table import attributes, edge_numbers, packed
+from ....posterior.verdicts import concluded, decided
 from .findings import chain_findings
 
 if TYPE_CHECKING:

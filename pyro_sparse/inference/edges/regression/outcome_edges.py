@@ -16,6 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logit
 
+from ...._utils.optimisers import eager
 from ...._utils.torch_state import undisturbed
 from ....likelihoods import Likelihood, LikelihoodLike
 from ....likelihoods.base import NOTHING
@@ -243,7 +244,7 @@ def _maximise(likelihood: Likelihood, outcomes: Outcomes, f: Array, log_mass: Ar
     predictor, mass = torch.as_tensor(f).mT, torch.as_tensor(np.exp(log_mass))
     x, seen = outcomes.cells.x[0].mT, torch.as_tensor(outcomes.observed).mT
     parameters = [p for p in likelihood.parameters() if p.requires_grad]
-    optimiser = torch.optim.LBFGS(parameters, max_iter=_STEPS, line_search_fn="strong_wolfe")
+    optimiser = eager(torch.optim.LBFGS)(parameters, max_iter=_STEPS, line_search_fn="strong_wolfe")
 
     def loss() -> torch.Tensor:
         optimiser.zero_grad()

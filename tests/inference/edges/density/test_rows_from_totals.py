@@ -94,13 +94,10 @@ def test_totals_are_no_depth_where_factors_move_them(likelihood):
     def false_edges(**given):
         model = ps.models.SparseDecoder(24, 2, likelihood=likelihood, decoder="linear")
         fit = ps.fit(model, x, restarts=1, steps=200, seed=0, progress=False, **given)
-        found = []
-        for seed in range(2):  # a chain that begins with all edges may keep some of them for long
-            p = fit.edge_posterior(sweeps=120, seed=seed)["edge_posterior"]["probability"].values
-            right = max((edge, edge[:, ::-1]), key=lambda e: (p * e).sum())
-            assert (p[right] > 0.5).all()
-            found.append(p[~right].mean())
-        return np.mean(found)
+        p = fit.edge_posterior(sweeps=60, seed=0)["edge_posterior"]["probability"].values
+        right = max((edge, edge[:, ::-1]), key=lambda e: (p * e).sum())
+        assert (p[right] > 0.5).all()
+        return p[~right].mean()
 
     held = false_edges(exposure=x.sum(1).clip(min=0.5))
     assert false_edges() < 0.6 * held

@@ -21,7 +21,7 @@ from pyro_sparse.inference.edges.mcmc.initialise import has_cells
 from pyro_sparse.inference.edges.mcmc.plan import chain_plan
 from pyro_sparse.inference.edges.mcmc.running import run_chains
 from pyro_sparse.likelihoods.base import NOTHING
-from pyro_sparse.posterior.edge_table import concluded
+from pyro_sparse.posterior.verdicts import concluded
 from pyro_sparse.rivals import VAE
 
 pytestmark = pytest.mark.usefixtures("hurried_module")

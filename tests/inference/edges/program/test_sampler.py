@@ -24,13 +24,12 @@ from pyro_sparse.inference.edges.program.sampler import run_program
 from pyro_sparse.inference.program.recorded import RecordedDensity
 from pyro_sparse.inference.training.restarts import pick
 from pyro_sparse.posterior.draws import MOST_DRAWS, graph_draws, pooled
-from tests._programs import linear
-from tests.inference.program.test_fit import WEIGHT, simulated
+from tests.inference.program.test_fit import WEIGHT, fit_of_program, simulated
 
 
 @pytest.fixture(scope="module")
 def fit():
-    return ps.fit(ps.Program(linear, 2), simulated(), restarts=3, sweeps=60, progress=False)
+    return fit_of_program()
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +74,7 @@ def test_the_verdict_counts_and_the_kernels_are_named(idata):
 
 
 def test_a_seed_gives_the_same_bits(fit):
-    one, two = (fit.edge_posterior(seed=3, sweeps=20, warm_up=5) for _ in range(2))
+    one, two = (fit.edge_posterior(seed=3, sweeps=12, warm_up=2) for _ in range(2))
     np.testing.assert_array_equal(ps.edge_prob(one), ps.edge_prob(two))
 
 
@@ -288,8 +287,6 @@ def test_a_site_has_weights_of_its_own_in_the_fit(two_sites):
     assert strongest[0] > 0.9 > strongest[1]
 
 
-def test_a_site_without_edges_is_refused_before_the_work():
-    x = np.random.default_rng(0).standard_normal((30, 8))
-    two_sites = ps.fit(ps.Program(bowls, 2), x, restarts=2, sweeps=20, progress=False)
+def test_a_site_without_edges_is_refused_before_the_work(two_sites):
     with pytest.raises(ValueError, match="site: got 'sd', wanted one that has edges: W, V"):
         two_sites.edge_posterior(site="sd")
