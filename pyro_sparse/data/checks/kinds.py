@@ -11,11 +11,23 @@ from ...findings.finding import Finding
 from ._cells import Cells, listed, naming
 from .ordinal import makes_a_factor
 
-__all__ = ["chosen_kinds", "column_kinds", "entry_mistakes", "few_levels", "several_kinds"]
+__all__ = [
+    "chosen_kinds",
+    "column_kinds",
+    "entry_mistakes",
+    "few_levels",
+    "missing_codes",
+    "several_kinds",
+]
 
 # Rows of nines, as codes for a missing cell are.
 _SENTINELS = [sign * float("9" * digits) for digits in (2, 3, 4, 5) for sign in (-1, 1)]
+# On a scale of few levels 7, 8 and 9 stand for "does not apply", "does not know" and "refused".
+_LEVEL_CODES = (7, 8, 9)
+_LEAST_GAP = 3  # from the last level to such a code
+_MOST_CODED = 0.3  # of the cells
 _MOST_LEVELS = 11  # of an answer on a scale, 0 to 10
+_CELLS_A_LEVEL = 10  # from which few different numbers are levels, whatever they are
 _PILED = 0.35  # of the answers at one end; a symmetric scale of five levels has some 15 % there
 _SKEWED = 0.5  # skewness from which a scale's correlations depend on how easy its items are
 _NAMED_KINDS = {
@@ -56,9 +68,13 @@ def column_kinds(cells: Cells) -> list[str]:
     cells : Cells
     """
     kinds = []
-    for column, is_integer, n_levels in zip(cells.columns, cells.is_integer, cells.n_levels, strict=True):
+    seen = zip(cells.columns, cells.is_integer, cells.n_levels, cells.is_coarse, strict=True)
+    for column, is_integer, n_levels, is_coarse in seen:
         least, most = column.min(), column.max()
-        if not is_integer:
+        coded = None if is_coarse else _codes_of_levels(column, is_integer, n_levels)
+        if coded is not None:
+            kinds.append("binary" if coded == 2 else "levels")
+        elif not is_integer:
             kinds.append("numbers")
         elif least >= 0 and most <= 1:
             kinds.append("binary")
@@ -69,6 +85,14 @@ def column_kinds(cells: Cells) -> list[str]:
         else:
             kinds.append("numbers")
     return kinds
+
+
+def _codes_of_levels(column: NDArray[np.float64], is_integer: bool, n_levels: int) -> int | None:
+    """How many levels a column has that are not coded 0, 1, 2, …: in tenths, in steps of 25, z-scored."""
+    if n_levels > _MOST_LEVELS or len(column) < _CELLS_A_LEVEL * n_levels:
+        return None
+    is_coded_apart = not is_integer or np.diff(np.unique(column)).min() > 1
+    return int(n_levels) if is_coded_apart and n_levels > 1 else None
 
 
 def several_kinds(cells: Cells) -> list[Finding]:
@@ -117,7 +141,7 @@ def few_levels(cells: Cells) -> list[Finding]:
     if not cells.is_normal:
         return []
     kinds = column_kinds(cells)
-    scale = [j for j, kind in enumerate(kinds) if kind == "levels"]
+    scale = [j for j, kind in enumerate(kinds) if kind in ("levels", "binary")]
     if not scale or len(scale) < 0.5 * len(kinds):
         return []
     piled = []
@@ -137,14 +161,15 @@ def few_levels(cells: Cells) -> list[Finding]:
         if is_doubt
         else "their loadings are a little small for it, but the piles are too slight to make a factor"
     )
+    number = "" if cells.is_integer[scale].all() else "number the levels 1, 2, 3, … and "
     return [
         Finding(
             "levels",
             f"{naming(names, 'column')} {'have' if len(names) > 1 else 'has'} {_span(levels)} levels that "
             f"pile up at an end (up to {max(share for _, share in piled):.0%} of the cells in one): they are "
             f"ordinal, and {effect}",
-            'take likelihood="ordinal", which reads levels as levels, and do not believe a factor that only '
-            "parts high means from low ones",
+            f'{number}take likelihood="ordinal", which reads levels as levels, and do not believe a factor '
+            "that only parts high means from low ones",
             severity="doubt" if is_doubt else "note",
             source="data",
             columns=tuple(names),
@@ -166,7 +191,7 @@ def entry_mistakes(cells: Cells) -> list[Finding]:
 
     Notes
     -----
-    Columns that are all 0 or 1; counts; columns that number the rows; a code for missing cells, such as -999.
+    Columns that are all 0 or 1; counts; columns that number the rows.
     """
     if not cells.is_normal:
         return []
@@ -202,19 +227,33 @@ def entry_mistakes(cells: Cells) -> list[Finding]:
         if any(has_it):
             of = [names[j] for j in np.flatnonzero(has_it)]
             findings.append(_note(f"column {of[0]!r} {predicate}{_more(has_it)}", remedy, of))
-    codes = [_code(column) for column in columns]
-    has_code = [code is not None for code in codes]
-    if any(has_code):
-        j = has_code.index(True)
-        count, code = int((columns[j] == codes[j]).sum()), codes[j]
-        findings.append(
-            _note(
-                f"column {names[j]!r} is {code:g} in {count} cells, far from all others{_more(has_code)}",
-                f"if that stands for missing, X.replace({code:g}, float('nan'))",
-                [names[j] for j in np.flatnonzero(has_code)],
-            )
-        )
     return findings
+
+
+def missing_codes(cells: Cells) -> list[Finding]:
+    """Numbers that stand for a missing cell, such as -999, or 9 beside levels from 1 to 5.
+
+    Parameters
+    ----------
+    cells : Cells
+    """
+    columns, names = cells.columns, cells.features
+    codes = [
+        _code(column) or (_level_code(column) if is_integer else None)
+        for column, is_integer in zip(columns, cells.is_integer, strict=True)
+    ]
+    has_code = [code is not None for code in codes]
+    if not any(has_code):
+        return []
+    j = has_code.index(True)
+    count, code = int((columns[j] == codes[j]).sum()), codes[j]
+    return [
+        _note(
+            f"column {names[j]!r} is {code:g} in {count} cells, far from all others{_more(has_code)}",
+            f"if that stands for missing, X.replace({code:g}, float('nan'))",
+            [names[j] for j in np.flatnonzero(has_code)],
+        )
+    ]
 
 
 def _is_blurred(column: NDArray[np.float64]) -> bool:
@@ -269,4 +308,21 @@ def _code(column: NDArray[np.float64]) -> float | None:
         gap = others.min() - code if code < 0 else code - others.max()
         if gap > 3 * others.std() or (code < 0 <= others.min()):
             return code
+    return None
+
+
+def _level_code(column: NDArray[np.float64]) -> float | None:
+    """A last level of 7, 8 or 9, or a first one below 0, with a gap to a scale of few levels."""
+    levels = np.unique(column)
+    if not 3 <= len(levels) <= _MOST_LEVELS or levels[-1] - levels[0] > 2 * _MOST_LEVELS:
+        return None
+    for is_code, at in ((np.isin(levels, _LEVEL_CODES), -1), (levels < 0, 0)):
+        others = levels[~is_code]
+        if not is_code.any() or len(others) < 2:
+            continue
+        gap = levels[is_code].min() - others.max() if at else others.min() - levels[is_code].max()
+        share = np.isin(column, levels[is_code])
+        wanted = _LEAST_GAP if at or others.min() < 1 else 2  # -1 beside 1 to 5, and not beside 0 and 1
+        if gap >= wanted and 3 <= share.sum() <= _MOST_CODED * len(column):
+            return float(levels[at])
     return None

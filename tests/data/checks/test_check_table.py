@@ -266,3 +266,94 @@ def test_fit_warns_before_it_begins_and_writes_it_down():
     with pytest.warns(RuntimeWarning, match="X: columns 'x0', 'x1' and 'd' are linearly dependent"):
         fit = ps.fit(model, x.assign(d=x.x0 - x.x1), restarts=1, steps=5, progress=False)
     assert any("'x0', 'x1' and 'd' are linearly dependent" in text for text in fit.warnings)
+
+
+@pytest.mark.parametrize("far", [1e12, 1e18])
+def test_a_cell_that_leaves_others_no_digits_is_named_and_its_column_is_no_count(far):
+    x = clean()
+    x.loc[0, "x3"] = far
+    finding = only(x)
+    assert finding.kind == "cells" and finding.columns == ("x3",)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_measurements_far_from_zero_are_no_levels(dtype):
+    assert ps.check_table((clean() + 1e5).astype(dtype)) == []
+
+
+@pytest.mark.parametrize(
+    ("of", "number"),
+    [
+        (lambda x: 25 * (x - 1), False),
+        (lambda x: x / 5, True),
+        (lambda x: (x - x.mean()) / x.std(), True),
+        (lambda x: x.astype("Int64"), False),
+    ],
+)
+def test_levels_are_levels_however_they_are_coded(of, number):
+    rng = np.random.default_rng(3)
+    y = 0.75 * rng.normal(size=(N, 1)) + 0.66 * rng.normal(size=(N, 8))
+    shift = np.where(np.arange(8) % 2, 1.4, -1.4)
+    x = np.stack([np.digitize(y[:, j], np.linspace(-1.2, 1.2, 4) + shift[j]) + 1 for j in range(8)], 1)
+    finding = only(of(pd.DataFrame(x).add_prefix("q")))
+    assert finding.kind == "levels" and finding.is_doubt and len(finding.columns) == 8
+    assert ("number the levels" in finding.remedy) == number
+
+
+def test_answers_in_another_code_beside_measurements_are_a_kind_of_their_own():
+    x = clean()
+    x["sex"] = np.where(np.random.default_rng(0).random(N) < 0.5, 1.3, -0.8)
+    finding = only(x)
+    assert finding.kind == "kinds" and finding.columns == ("sex",)
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "ordinal"])
+@pytest.mark.parametrize("code", [9, -1])
+def test_a_code_beside_levels_is_named(likelihood, code):
+    rng = np.random.default_rng(4)
+    x = pd.DataFrame(np.digitize(clean(), [-1, -0.3, 0.3, 1]) + 1.0).add_prefix("q")
+    assert not any(finding.kind == "kinds" for finding in ps.check_table(x, likelihood))
+    x = x.mask(rng.random(x.shape) < 0.04, float(code))
+    (finding,) = ps.check_table(x, likelihood)
+    assert finding.kind == "kinds" and f"is {code} in" in finding.message and len(finding.columns) == 9
+    assert f"X.replace({code}," in finding.remedy
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial"])
+def test_a_code_among_counts_is_no_overdispersion(likelihood):
+    rng = np.random.default_rng(5)
+    x = pd.DataFrame(rng.poisson(np.exp(1 + 0.3 * clean()))).mask(rng.random((N, 9)) < 0.03, 999)
+    finding = only(x, likelihood)
+    assert finding.kind == "kinds" and "999" in finding.message
+
+
+@pytest.mark.parametrize(("value", "is_limit"), [("mean", False), (0.0, True)])
+def test_cells_that_were_filled_in_are_seen(value, is_limit):
+    x = clean() + 10
+    x = x.mask(np.random.default_rng(6).random(x.shape) < 0.1)
+    finding = only(x.fillna(x.mean() if value == "mean" else value))
+    assert finding.kind == "cells" and len(finding.columns) == 9 and "NaN" in finding.remedy
+    assert ("CensoredNormal" in finding.remedy) == is_limit
+
+
+def test_a_ceiling_is_seen():
+    finding = only(clean().clip(upper=0.7))
+    assert finding.kind == "cells" and "a limit" in finding.message and "CensoredNormal" in finding.remedy
+    assert ps.check_table(clean().round(1)) == []
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial"])
+def test_what_varies_less_than_counts_is_none(likelihood):
+    yes = only((clean() > 0).astype(float), likelihood)
+    assert yes.kind == "counts" and yes.is_doubt and "bernoulli" in yes.remedy
+    levels = only(pd.DataFrame(np.digitize(clean(), [-1, 0, 1]) + 1.0), likelihood)
+    assert levels.is_doubt and "ordinal" in levels.remedy
+
+
+@pytest.mark.parametrize("n_common", [1, 3, 8])
+def test_groups_of_columns_that_a_few_rows_link_are_named(n_common):
+    x = clean()
+    hidden = (np.arange(N) % 2)[:, None] == (np.arange(9) >= 5)[None]
+    hidden[:n_common] = False
+    finding = only(x.mask(hidden))
+    assert finding.kind == "missing" and f"in {n_common} row(s) at most" in finding.message

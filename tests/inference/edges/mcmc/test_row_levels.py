@@ -132,7 +132,9 @@ def test_chains_in_other_axes_are_compared_with_factors_summed_out():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")  # of one row in 200, by the chains' noise
+@pytest.mark.filterwarnings(
+    "ignore:Estimated shape parameter of Pareto"
+)  # of one row in 200, by the chains' noise
 def test_arviz_prefers_the_factor_that_is_there():
     import arviz as az
 
