@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from ...findings.finding import Finding
 from ._cells import Cells, naming
 
-__all__ = ["filled_cells"]
+__all__ = ["LEAST_LEVELS", "filled_cells"]
 
 _LEAST_ROWS = 40
 _LEAST_CELLS, _LEAST_SHARE = 5, 0.03  # with the same number
 _TIMES = 5  # as often as any other number in the column, as the sentence says
-_LEAST_LEVELS = 12  # below are the levels of a scale
+LEAST_LEVELS = 12  # below are the levels of a scale
 
 
 def filled_cells(cells: Cells) -> list[Finding]:
@@ -66,7 +66,7 @@ def filled_cells(cells: Cells) -> list[Finding]:
 def _repeated(column: NDArray[np.float64]) -> tuple[float, float, bool] | None:
     """The number that many cells have, their share, and whether it lies at an end of all."""
     values, count = np.unique(column, return_counts=True)
-    if len(values) < _LEAST_LEVELS:
+    if len(values) < LEAST_LEVELS:
         return None
     ends = {0, len(values) - 1}
     first, second = np.argsort(-count)[:2]

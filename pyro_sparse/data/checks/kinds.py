@@ -30,6 +30,7 @@ _MOST_LEVELS = 11  # of an answer on a scale, 0 to 10
 _CELLS_A_LEVEL = 10  # from which few different numbers are levels, whatever they are
 _PILED = 0.35  # of the answers at one end; a symmetric scale of five levels has some 15 % there
 _SKEWED = 0.5  # skewness from which a scale's correlations depend on how easy its items are
+_ONE_TOTAL = 0.02  # standard deviation of rows' totals over their mean
 _NAMED_KINDS = {
     "binary": "yes or no",
     "levels": "a few levels",
@@ -209,7 +210,7 @@ def entry_mistakes(cells: Cells) -> list[Finding]:
     if cells.is_integer.all():
         if all(np.isin(column, (0, 1)).all() for column in columns):
             return [_note('every column is 0 or 1: likelihood="bernoulli" is made for that, "normal" is not')]
-        if _are_counts(columns):
+        if _are_counts(columns) and not _have_one_total(cells):
             return [
                 _note(
                     "all cells are whole numbers from 0, as counts are: likelihood="
@@ -238,8 +239,9 @@ def missing_codes(cells: Cells) -> list[Finding]:
     cells : Cells
     """
     columns, names = cells.columns, cells.features
+    has_levels = cells.likelihood in ("normal", "ordinal")  # counts of 7 to 9 may stand apart by chance
     codes = [
-        _code(column) or (_level_code(column) if is_integer else None)
+        _code(column) or (_level_code(column) if is_integer and has_levels else None)
         for column, is_integer in zip(columns, cells.is_integer, strict=True)
     ]
     has_code = [code is not None for code in codes]
@@ -281,6 +283,12 @@ def _are_counts(columns: list[NDArray[np.float64]]) -> bool:
         and np.median(at_end) <= max(0.02, 2 / len(columns[0]))
         and np.median(tails) > 0  # those of ranks and of ages are alike
     )
+
+
+def _have_one_total(cells: Cells) -> bool:
+    """Whether whole numbers add to nearly the same in every row, as shares in per cent do."""
+    total = cells.values[cells.mask.all(1)].sum(1)
+    return bool(len(total) and total.std() <= _ONE_TOTAL * abs(total.mean()))
 
 
 def _numbers_rows(column: NDArray[np.float64]) -> bool:

@@ -357,3 +357,79 @@ def test_groups_of_columns_that_a_few_rows_link_are_named(n_common):
     hidden[:n_common] = False
     finding = only(x.mask(hidden))
     assert finding.kind == "missing" and f"in {n_common} row(s) at most" in finding.message
+
+
+@pytest.mark.parametrize("of", [lambda x: np.exp(1.2 * x), lambda x: -np.exp(-1.2 * x)])
+def test_a_curve_of_a_column_is_named_with_it(of):
+    x = clean()
+    finding = only(x.assign(curve=of(x.x4)))
+    assert finding.columns == ("x4", "curve") and "one order" in finding.message
+    assert "mean" not in finding.remedy
+
+
+def test_a_column_that_was_partly_copied_is_named():
+    x = clean()
+    part = x.x4.where(np.random.default_rng(0).random(N) < 0.5, clean(7).x0)
+    finding = only(x.assign(part=part))
+    assert finding.columns == ("x4", "part") and "the same number as 'x4' in" in finding.message
+
+
+def test_the_mean_of_a_column_and_its_opposite_is_no_advice():
+    x = clean()
+    assert "mean" in only(x.assign(copy=x.x4 * 2)).remedy
+    assert "mean" not in only(x.assign(copy=-x.x4)).remedy
+
+
+def test_few_rows_show_what_is_exact():
+    x = clean(n=14)
+    assert only(x.assign(copy=x.x4)).columns == ("x4", "copy")
+    assert only(x.assign(total=x.x4 + x.x5)).columns == ("x4", "x5", "total")
+    yes = (x > 0).astype(float)
+    assert ps.check_table(yes.assign(same=yes.x4), "bernoulli") == []  # of 14 answers that may be chance
+    assert ps.check_table(x) == []
+
+
+@pytest.mark.parametrize("digits", [1, 2])
+def test_a_rounded_total_follows_from_its_items(digits):
+    x = clean()
+    assert only(x.assign(score=x.mean(axis=1).round(digits + 1))).columns == (*x.columns, "score")
+    assert ps.check_table(x.round(digits)) == []
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "poisson"])
+def test_shares_in_whole_per_cent_are_named(likelihood):
+    x = np.exp(clean())
+    finding = only((100 * x.div(x.sum(axis=1), axis=0)).round(), likelihood)
+    assert "add to 100 in every row" in finding.message and len(finding.columns) == 9
+
+
+def test_differences_from_row_means_and_one_hot_sets_in_other_codes_are_named_as_such():
+    x = clean()
+    centred = only(x.sub(x.mean(axis=1), axis=0))
+    assert "add to 0 in every row" in centred.message and "mean of each row" in centred.remedy
+    category = pd.get_dummies(np.random.default_rng(0).choice(list("abc"), N)).astype(float)
+    found = [f for f in ps.check_table(x.join(category + 1)) if f.kind == "columns"]
+    assert "one-hot set" in found[0].message
+
+
+@pytest.mark.parametrize(
+    ("named", "where"),
+    [
+        (lambda g, i: f"{'ABC'[g % 3]}{i:03d}", "begin"),
+        (lambda g, i: f"TCGA-{g}-{i}", "are in part"),
+        (lambda g, i: f"{i}_{g}", "are in part"),
+        (lambda g, i: f"p{g}", "are in part"),
+    ],
+)
+@pytest.mark.parametrize("n_groups", [3, 60])
+def test_rows_that_are_alike_where_a_part_of_their_names_is(named, where, n_groups):
+    rng = np.random.default_rng(8)
+    group = rng.permutation(np.arange(N) % n_groups)
+    effects = rng.normal(size=(n_groups, 9))
+    x = clean()
+    x.index = [named(g, i) for i, g in enumerate(group)]
+    assert not [finding for finding in ps.check_table(x) if finding.kind == "groups"]
+    if where == "begin":
+        group = group % 3
+    (finding,) = [f for f in ps.check_table(x + 0.8 * effects[group]) if f.kind == "groups"]
+    assert f"names {where} alike" in finding.message and "groups=" in finding.remedy
