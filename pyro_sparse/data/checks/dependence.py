@@ -66,7 +66,8 @@ def copied_columns(cells: Cells) -> tuple[list[Finding], list[int]]:
         if complete.sum() < _LEAST_EXACT_ROWS:
             continue
         close = float(_gram(cells.view[complete][:, [j, k]])[0][0, 1])
-        if complete.sum() < _LEAST_ROWS and (abs(close) < 1 - _EXACT_PAIR or not _are_numbers(cells, [j, k])):
+        is_exact = abs(close) > 1 - _EXACT_PAIR and _are_numbers(cells, [j, k])
+        if complete.sum() < _LEAST_ROWS and not is_exact:
             continue
         is_close = abs(close) >= _LEAST_CORRELATION
         if is_close and _are_copies(r, j, k, close, cells) and not _bends_another(cells, j, k, close):
@@ -262,7 +263,7 @@ def _gram(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float
 
 
 def _are_numbers(cells: Cells, columns: list[int]) -> bool:
-    """Whether cells of columns differ from row to row, so that in few rows, too, nothing is equal by chance."""
+    """Whether cells differ from row to row, so that in few rows, too, none are equal by chance."""
     return bool((cells.n_levels[columns] > _MANY_LEVELS * cells.mask[:, columns].sum(0)).all())
 
 

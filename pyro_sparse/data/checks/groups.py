@@ -157,8 +157,10 @@ def _by_name(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
         # of names that say nothing the share follows a beta distribution: analysis of variance of one factor
         free = (n_groups - 1) / 2, (len(z) - n_groups) / 2
         chance = stats.beta.sf(np.clip(between / len(z), 0, 1), *free).min()
-        score = float(stats.norm.isf(np.clip(chance, 1e-300, 1.0)))
-        if score < _LEAST_Z:
+        of_one = float(stats.norm.isf(np.clip(chance, 1e-300, 1.0)))
+        mean, variance = stats.beta.stats(*free)
+        of_all = float((between / len(z) - mean).sum() / np.sqrt(variance * len(between)))
+        if max(of_one, of_all) < _LEAST_Z:
             continue
         expected = (n_groups - 1) / (len(z) - 1)
         share = float((between.max() / len(z) - expected) / (1 - expected))
