@@ -11,11 +11,11 @@ as it is, and the probabilities are there; or the program is the user's own, and
 from __future__ import annotations
 
 import copy
+import functools
 import types
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from unittest import mock
 
 import numpy as np
@@ -23,6 +23,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro import poutine
+from torch.nn.utils import parametrize
 
 import pyro_sparse as ps
 from pyro_sparse import likelihoods
@@ -290,6 +291,46 @@ class Steps(SparseDecoder):
         super().after_step(batch, progress)
         with torch.no_grad():
             self.weights.clamp_(min=0.0)
+
+
+class Twice(torch.nn.Module):
+    """A parametrization."""
+
+    def forward(self, weights):
+        return 2 * weights
+
+
+class Parametrized(SparseDecoder):
+    """Weights that are computed from another parameter."""
+
+    def build(self, feature_names):
+        super().build(feature_names)
+        parametrized(self)
+
+
+def parametrized(model: SparseDecoder) -> None:
+    """The same of a model, before or after its fit."""
+    parametrize.register_parametrization(model, "weights", Twice(), unsafe=True)
+
+
+class Intercepted(SparseDecoder):
+    """A decode that attribute access makes."""
+
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        return (lambda z, weights: 2 * found(z, weights)) if name == "decode" else found
+
+
+def partly(model: SparseDecoder) -> None:
+    """A partial function that goes on asking the original."""
+    model.decode = functools.partial(
+        lambda z, w, original: 2 * SparseDecoder.decode(original, z, w), original=model
+    )
+
+
+def other_class(model: SparseDecoder) -> None:
+    """Another class, put on the object."""
+    model.__class__ = type("Other", (SparseDecoder,), {"beta": 3.0})
 
 
 class Tempered(SparseDecoder):
@@ -728,7 +769,7 @@ class NamedNormal(likelihoods.Normal):
         return super().intercept(total, seen, exposed)
 
 
-@lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=4)
 def plain_probability(seed: int) -> np.ndarray:
     """Of the package's model, linear."""
     fit = fitted(SparseDecoder(G, K, decoder="linear"), seed)
@@ -766,6 +807,11 @@ KINDS: dict[str, Callable[[int], str]] = {
     "correlated factors": of_class(TiedFactors),
     "own observation": of_class(WideCells),
     "own program": of_class(ExtraTerm),
+    "parametrized weights": of_class(Parametrized),
+    "weights parametrized after the fit": after_fit(parametrized),
+    "decode by attribute access": of_class(Intercepted),
+    "decode by a partial function": before_fit(partly),
+    "class set on the object": after_fit(other_class),
     "own projection": of_class(Positive),
     "own step": of_class(Steps),
     "beta of the class": of_class(Tempered),

@@ -187,6 +187,35 @@ def counts(seed: int) -> str:
     return told(task_findings(as_tasks(x, y), 3), "outcomes")
 
 
+def frames(seed: int) -> str:
+    """A cell or a frame far out, filled cells, levels, or sequences that are there twice."""
+    rng = np.random.default_rng([seed, 10])
+    x, _ = dynamics(seed, n=200, frames=20)
+    at = int(rng.integers(200)), int(rng.integers(20))
+    variant = seed % 5
+    if variant == 0:
+        x[(*at, 0)] = 10.0 ** rng.uniform(3, 8)
+    elif variant == 1:
+        x[at] *= rng.uniform(30, 100)
+    elif variant == 2:
+        x[rng.random(x.shape) < rng.uniform(0.06, 0.2)] = 0.0
+    elif variant == 3:
+        x[:, :, 0] = np.digitize(x[:, :, 0] / x[:, :, 0].std(), [-1, 0, 1])
+    else:
+        x = np.concatenate([x, x[: int(rng.integers(1, 200))]])
+    return told(found_in(x), ("cells", "rows", "cells", "kinds", "rows")[variant])
+
+
+def still(seed: int) -> str:
+    """A property of a whole sequence among the features."""
+    rng = np.random.default_rng([seed, 11])
+    x, _ = dynamics(seed, **shape(rng))
+    j = int(rng.integers(x.shape[2] + 1))
+    value = rng.normal(size=(len(x), 1)) if seed % 2 else rng.integers(0, 3, (len(x), 1))
+    value[0] = value[1] + 1
+    return told(found_in(np.insert(x, j, value, axis=2)), "columns", [f"x{j + 1}"])
+
+
 KINDS: dict[str, Callable[[int], str]] = {
     "counter": counter,
     "trend": trend,
@@ -198,6 +227,8 @@ KINDS: dict[str, Callable[[int], str]] = {
     "error of 1": useless_error,
     "yes/no outcomes": yes_no,
     "counts": counts,
+    "frames": frames,
+    "properties": still,
 }
 
 

@@ -333,10 +333,97 @@ def tails(seed: int) -> Case:
     return Case(framed(x), w, "normal", {}, ("than normal noise", "far from all others"))
 
 
+def coded_levels(seed: int) -> Case:
+    """The items of `likert` in another code: per cent, tenths, z-scores, from -2."""
+    case = likert(seed)
+    x = case.x
+    codes = (25 * (x - 1), x / 10, (x - x.mean()) / x.std(), x - 3.0)
+    return case._replace(x=codes[seed % 4])
+
+
+def codes(seed: int) -> Case:
+    """A code for missing cells among levels, counts, or measurements."""
+    rng = np.random.default_rng([seed, 14])
+    x, w = linear(rng)
+    likelihood = ["normal", "ordinal", "poisson", "negative_binomial"][seed % 4]
+    code = 9.0 if seed % 4 < 2 else float(rng.choice([99, 999]))
+    made = np.digitize(x, [-1, -0.3, 0.3, 1]) + 1.0 if seed % 4 < 2 else rng.poisson(np.exp(1 + 0.3 * x))
+    x = pd.DataFrame(made, columns=x.columns).astype(float)
+    x = x.mask(rng.random(x.shape) < rng.uniform(0.02, 0.06), code)
+    return Case(x, w, likelihood, {}, ("stands for missing",), tuple(x.columns))
+
+
+def filled(seed: int) -> Case:
+    """Missing cells filled with means or 0, or measurements with a ceiling or a floor."""
+    rng = np.random.default_rng([seed, 15])
+    x, w = linear(rng)
+    variant = seed % 4
+    if variant < 2:
+        x = (x + 10).mask(rng.random(x.shape) < rng.uniform(0.06, 0.3))
+        x = x.fillna(x.mean() if variant else 0.0)
+    else:
+        at = rng.uniform(0.08, 0.4)
+        x = x.clip(upper=x.quantile(1 - at), axis=1) if variant == 2 else x.clip(lower=x.quantile(at), axis=1)
+    return Case(x, w, "normal", {}, ("as often as any other",), tuple(x.columns))
+
+
+def no_counts(seed: int) -> Case:
+    """Answers or levels under a likelihood of counts."""
+    rng = np.random.default_rng([seed, 16])
+    x, w = linear(rng)
+    made = (x > 0).astype(float) if seed % 2 else x.apply(lambda c: np.digitize(c, [-1, 0, 1]) + 1.0)
+    return Case(made, w, ["poisson", "negative_binomial"][seed // 2 % 2], {}, ("vary less than counts",))
+
+
+def linked_blocks(seed: int) -> Case:
+    """Two groups of columns that one to eight rows link."""
+    rng = np.random.default_rng([seed, 17])
+    x, w = linear(rng, k=3)
+    hidden = (np.arange(len(x)) % 2)[:, None] == (np.arange(x.shape[1]) >= x.shape[1] // 2)[None]
+    hidden[: int(rng.integers(1, 9))] = False
+    return Case(x.mask(hidden), w, "normal", {}, ("seen together in",))
+
+
+def curved_copy(seed: int) -> Case:
+    """A column beside a curve of it, or beside itself with some cells of another."""
+    rng = np.random.default_rng([seed, 18])
+    x, w = linear(rng)
+    j = f"x{rng.integers(len(w))}"
+    z = x[j] / x[j].std()
+    if seed % 2:
+        x["made"] = np.exp(rng.uniform(0.5, 1.5) * z)
+    else:
+        x["made"] = x[j].where(rng.random(len(x)) < rng.uniform(0.2, 0.95), rng.normal(size=len(x)))
+    return Case(x, w, "normal", {}, ("copy", "one order", "same number", "repeats"), (j, "made"))
+
+
+def named_groups(seed: int) -> Case:
+    """Shuffled persons with some rows each, or many batches, told by a part of rows' names only."""
+    rng = np.random.default_rng([seed, 19])
+    x, w = linear(rng)
+    n_groups = int(rng.integers(6, 80))
+    group = rng.permutation(np.arange(len(x)) % n_groups)
+    x = x + rng.uniform(0.6, 1.2) * rng.normal(size=(n_groups, x.shape[1]))[group]
+    x.index = [(f"p{g}", f"s-{g}-{i}", f"{i}.g{g}")[seed % 3] for i, g in enumerate(group)]
+    return Case(x, w, "normal", {}, ("names",))
+
+
+def far_from_zero(seed: int) -> Case:
+    """One cell so large that it leaves others no digits."""
+    rng = np.random.default_rng([seed, 20])
+    x, w = linear(rng)
+    j = f"x{rng.integers(len(w))}"
+    x.loc[rng.integers(len(x)), j] = rng.choice([-1, 1]) * 10.0 ** rng.integers(9, 19)
+    return Case(x, w, "normal", {}, ("far from all others",), (j,))
+
+
 KINDS: dict[str, Callable[[int], Case]] = {
     "near_copy": near_copy, "dependent": dependent, "one_hot": one_hot, "shares": shares,
     "duplicates": duplicates, "careless": careless, "cell": cell, "blocks": blocks, "likert": likert,
     "mixed": mixed, "batches": batches, "overdispersed": overdispersed, "tails": tails,
+    "coded_levels": coded_levels, "codes": codes, "filled": filled, "no_counts": no_counts,
+    "linked_blocks": linked_blocks, "curved_copy": curved_copy, "named_groups": named_groups,
+    "far_from_zero": far_from_zero,
 }  # fmt: skip
 
 

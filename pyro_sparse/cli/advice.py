@@ -138,6 +138,13 @@ TABLE: tuple[Entry, ...] = (
     Entry(r"X\.replace\(([^,]+), float\('nan'\)\)", r"give --missing \1", "data/checks/kinds.py"),
     Entry(r"drop them \(X\.drop_duplicates\(\)\)", "take them out of the table", "data/checks/rows.py"),
     Entry(r"set it to NaN", "leave it empty (or all of its kind: --missing CODE)", "data/checks/rows.py"),
+    Entry(r"leave missing cells empty \(NaN\)", "leave missing cells empty", "data/checks/filled.py"),
+    Entry(r"set them to NaN", "leave them empty (or all of a kind: --missing CODE)", "data/checks/filled.py"),
+    Entry(
+        r"a limit is for likelihood=CensoredNormal\(left=…, right=…\)",
+        "limits have a likelihood of their own, in Python only",
+        "data/checks/filled.py",
+    ),
     Entry(r" \(groups=\)", " (--groups)", "data/checks/groups.py"),
     Entry(
         r"; a time series is for LatentTransition",

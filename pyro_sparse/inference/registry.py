@@ -15,6 +15,7 @@ import pandas as pd
 from .._utils.declared import keeps
 from ..data.activations import Activations, read_activations
 from ..data.checks.check import check_read_table
+from ..data.checks.frames import frame_findings
 from ..data.checks.kinds import chosen_kinds
 from ..data.checks.sequences import counter_columns, moving_means, sequence_findings
 from ..data.checks.tasks import task_findings
@@ -234,7 +235,8 @@ def _observed(model: ObservedTransition, X: TableLike, arguments: Mapping[str, A
     counters = counter_columns(data)
     counted = {name for finding in counters for name in finding.columns}
     others = [j for j, name in enumerate(data.feature_names) if name not in counted]
-    return _warned(data, [*counters, *moving_means(data, others, _TERMS_AGAINST)])
+    of_frames = frame_findings(data, others, is_measured=True)
+    return _warned(data, [*counters, *moving_means(data, others, _TERMS_AGAINST), *of_frames])
 
 
 def _tasks(model: MultiTaskRegression, X: TableLike, arguments: Mapping[str, Any]) -> Tasks:

@@ -159,6 +159,12 @@ def _refuse_unbatched(
 
 def _refuse_decoder(model: SparseDecoder) -> None:
     """Complain of a decoder that lacks what a fit asks of it between steps."""
+    if not isinstance(model.weights, torch.nn.Parameter):  # torch.nn.utils.parametrize makes them a property
+        raise ValueError(
+            "model: its weights are computed, as by torch.nn.utils.parametrize, and a fit sets single ones "
+            "to zero between steps; wanted an nn.Parameter: keep it, and write decode(z, weights), which may "
+            "change weights as it likes"
+        )
     wanted = ("intercept", "project", *(("start", "rescale") if model.decoder_kind == "mlp" else ()))
     if missing := [name for name in wanted if not hasattr(model.decoder, name)]:
         raise ValueError(

@@ -7,6 +7,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+import torch.nn.utils.parametrize
 from pyro import poutine
 from pyro.infer import SVI, Predictive, Trace_ELBO
 
@@ -59,6 +60,19 @@ def of(kind, **attributes):
     return type(kind.__name__, (kind,), attributes)
 
 
+class Doubled(torch.nn.Module):
+    def forward(self, weights):
+        return 2 * weights
+
+
+class Computed(SparseDecoder):
+    """Weights that are a function of a parameter."""
+
+    def build(self, feature_names):
+        super().build(feature_names)
+        torch.nn.utils.parametrize.register_parametrization(self, "weights", Doubled(), unsafe=True)
+
+
 class Bare(SparseDecoder):
     def build(self, feature_names):
         super().build(feature_names)
@@ -106,6 +120,7 @@ class OldSetup(LatentTransition):
     [
         (of(Gain, batched=False)(6, 2), 2, ValueError, r"parameter 'gain' has shape \(1, 1, 1\) whatever"),
         (Bare(6, 2), 1, ValueError, "^model: its decoder, a Linear, has no 'intercept'; want one with"),
+        (Computed(6, 2), 1, ValueError, "^model: its weights are computed, as by torch.nn.utils"),
         (SparseDecoder(6, 2, prior=TwoDensities()), 1, ValueError, "^prior: TwoDensities.log_density"),
         (
             SparseDecoder(6, 2, prior=Point()),

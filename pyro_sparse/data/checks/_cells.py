@@ -114,14 +114,22 @@ class Cells:
 
     @cached_property
     def columns(self) -> list[NDArray[np.float64]]:
-        """The seen cells of each column, rounded to a millionth of the typical one, for conversion errs."""
+        """The seen cells of each column, rounded to a millionth of their spread, for conversion errs."""
         cells = self.values if self.given is None else self.given
         return [_rounded(column[observed]) for column, observed in zip(cells.T, self.mask.T, strict=True)]
 
     @cached_property
     def is_integer(self) -> NDArray[np.bool_]:
-        """Whether all cells of a column are whole numbers."""
-        return np.array([bool((column == np.rint(column)).all()) for column in self.columns])
+        """Whether all cells of a column are whole numbers; not where a far cell hides others' digits."""
+        whole = np.array([bool((column == np.rint(column)).all()) for column in self.columns])
+        return whole & ~self.is_coarse
+
+    @cached_property
+    def is_coarse(self) -> NDArray[np.bool_]:
+        """Whether a column's largest cell leaves no digits for differences between the others."""
+        cells = self.values if self.given is None else self.given
+        seen = [column[observed] for column, observed in zip(cells.T, self.mask.T, strict=True)]
+        return np.array([np.abs(column).max(initial=0.0) > 1e12 * _spread(column) > 0 for column in seen])
 
     @cached_property
     def n_levels(self) -> NDArray[np.int_]:
@@ -166,13 +174,20 @@ def cells_of(table: Table, likelihood: Likelihood) -> Cells:
 
 
 def _rounded(column: NDArray[np.float64]) -> NDArray[np.float64]:
-    size = np.abs(column)
-    largest = size.max(initial=0.0)
-    if largest == 0 or not np.isfinite(largest):
+    largest, spread = np.abs(column).max(initial=0.0), _spread(column)
+    if spread == 0 or not np.isfinite(largest):
         return column
-    # to a millionth of the typical cell, but no finer than double precision has of the largest
-    digits = min(6 - np.ceil(np.log10(np.median(size[size > 0]))), 14 - np.ceil(np.log10(largest)))
+    # to a millionth of the spread, but no finer than double precision has of the largest
+    digits = min(6 - np.ceil(np.log10(spread)), 14 - np.ceil(np.log10(largest)))
     return np.round(column, int(np.clip(digits, -300, 300)))
+
+
+def _spread(column: NDArray[np.float64]) -> float:
+    """Width of the middle nine tenths, which a far cell does not move; where that is 0, of all."""
+    if not len(column):
+        return 0.0
+    low, high = np.quantile(column, [0.05, 0.95])
+    return float(high - low) or float(np.ptp(column))
 
 
 def correlation(z: NDArray[np.float64], mask: NDArray[np.bool_]) -> NDArray[np.float64]:

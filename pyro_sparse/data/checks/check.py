@@ -15,10 +15,11 @@ from ..row_weights import read_weights, weights_findings
 from ..stores import store_of
 from ..table import Table
 from ._cells import Cells, cells_of
-from .counts import overdispersed_counts
+from .counts import overdispersed_counts, underdispersed_counts
 from .dependence import copied_columns, dependent_columns
+from .filled import filled_cells
 from .groups import row_groups
-from .kinds import chosen_kinds, entry_mistakes, few_levels, levels_apart, several_kinds
+from .kinds import chosen_kinds, entry_mistakes, few_levels, missing_codes, several_kinds
 from .missing import separate_columns
 from .rows import outlying_cells, outlying_rows, repeated_rows
 from .tails import heavy_tails
@@ -67,8 +68,9 @@ def check_table(
     -----
     Looked for: columns that copy one another; sets of which one follows from the others; rows that repeat or
     are on another scale; cells that make their column; codes, counts, levels and yes or no under the normal
-    likelihood; heavy tails; columns never seen together; batches of rows; overdispersed
-    counts; how many rows survey weights leave.
+    likelihood; codes for missing cells, cells that were filled in; heavy tails; columns hardly seen
+    together; batches of rows; counts that vary more, or less, than their likelihood; how many rows survey
+    weights leave.
 
     Examples
     --------
@@ -109,8 +111,12 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
     ]
     of_numbers = [columns for family, columns in families if family.is_normal]
     numbers = [j for columns in of_numbers if not isinstance(columns, slice) for j in columns]
-    mistakes = [finding for family, _ in families for finding in entry_mistakes(family)]
-    apart = [finding for family, _ in families for finding in levels_apart(family)]
+    mistakes = [
+        finding
+        for family, _ in families
+        for find in (entry_mistakes, missing_codes)
+        for finding in find(family)
+    ]
     kinds = [finding for family, _ in families for finding in several_kinds(family)]
     far_rows, rows = [], []
     for family, _ in families:
@@ -129,16 +135,17 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
     others = trimmed.hidden(hidden)
     copies, copied = copied_columns(others)
     repeats = repeated_rows(cells)
-    of_tails, levels, counts = [], [], []
+    of_tails, levels, counts, filled = [], [], [], []
     for family, columns in families:
+        filled += filled_cells(family) if not mistakes else []
         of_tails += heavy_tails(family.without(far).hidden(hidden[:, columns]))
         levels += few_levels(family) if not (mistakes or kinds) else []
         beside = np.delete(cells.view, columns, 1)
-        counts += overdispersed_counts(family, beside if beside.shape[1] else None)
+        counts += underdispersed_counts(family)
+        counts += overdispersed_counts(family, beside if beside.shape[1] else None) if not mistakes else []
     groups = [] if repeats or mistakes else row_groups(cells, numbers)  # a column of row numbers is a trend
     return [
         *mistakes,
-        *apart,
         *kinds,
         *levels,
         *copies,
@@ -147,6 +154,7 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
         *repeats,
         *far_rows,
         *far_cells,
+        *filled,
         *of_tails,
         *groups,
         *counts,

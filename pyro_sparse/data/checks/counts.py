@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from ...findings.finding import Finding
 from ._cells import MOST_COLUMNS, Cells, listed
 
-__all__ = ["overdispersed_counts"]
+__all__ = ["overdispersed_counts", "underdispersed_counts"]
 
 _LEAST_Z = 4.0  # standard errors of a column's extra variance
+_MOST_RATIO = 0.75  # of variance to mean, in columns that vary less than counts
 _LEAST_EXTRA = 0.05  # squared coefficient of variation beyond counting
 _SHARED = (
     0.75  # correlation of log rates with some other column, below which the extra variance is a column's own
@@ -20,6 +21,45 @@ _SHARE = 0.5  # of the overdispersed columns
 # four kinds (seeds 1000 to 1039) it was .49 to 1.08 (middle 90 %), of negative binomial ones .18 to .62.
 _EXPLAINED = 0.45
 _RIDGE = 0.05  # added to the variance, 1, of each of them: few rows and many columns explain by chance
+
+
+def underdispersed_counts(cells: Cells) -> list[Finding]:
+    """Columns that vary less than counts of any rates do: answers or levels, taken for counts.
+
+    Whatever the rates of Poisson counts are, factors or none, their variance is the mean or more.
+
+    Parameters
+    ----------
+    cells : Cells
+    """
+    if cells.likelihood not in ("poisson", "negative_binomial"):
+        return []
+    x, observed = np.where(cells.mask, cells.values, 0.0), cells.mask.astype(float)
+    size = np.ones((len(x), 1)) if cells.amount is None else cells.amount
+    count = np.maximum(observed.sum(0), 1.0)
+    mean = x.sum(0) / np.maximum((size * observed).sum(0), 1e-300)
+    expected = size * mean * observed
+    ratio = ((x - expected) ** 2 * observed).sum(0) / np.maximum(expected.sum(0), 1e-300)
+    error = np.sqrt((2 + count / np.maximum(expected.sum(0), 1e-300)) / count)
+    at = np.flatnonzero((ratio < 1 - _LEAST_Z * error) & (ratio < _MOST_RATIO))
+    if len(at) < _SHARE * len(mean):
+        return []
+    names = [cells.features[j] for j in at]
+    is_binary = bool((x[:, at] <= 1).all())
+    return [
+        Finding(
+            "counts",
+            f"{len(names)} of {len(mean)} columns ({listed(names)}) vary less than counts do: their variance "
+            f"is {float(np.median(ratio[at])):.2g} times their mean, and that of counts is the mean or more",
+            'take likelihood="bernoulli", which is made for yes or no'
+            if is_binary
+            else 'take likelihood="ordinal" if they are levels of a scale, "normal" if they are measurements',
+            severity="doubt",
+            source="data",
+            columns=tuple(names),
+            size=float(np.median(ratio[at])),
+        )
+    ]
 
 
 def overdispersed_counts(cells: Cells, beside: NDArray[np.float64] | None = None) -> list[Finding]:

@@ -29,6 +29,8 @@ _LEAST_Z = 5.0  # of the best lag and component of some hundred
 _LEAST_ROWS = 40
 _MOST_COMPONENTS = 10
 _MOST_PREFIXES = 20
+_SEPARATORS = r"[\s_\-:./|,()']"
+_MOST_PIECES = 6
 _MOST_CLUSTERED = 1000  # rows that clusters are looked for in
 _MOST_CLUSTERS = 5
 _STARTS = 5  # of a mixture of several clusters: k-means from so many seeds
@@ -143,30 +145,50 @@ def _by_order(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
 
 
 def _by_name(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
-    """Rows that are alike where their names begin alike."""
-    prefixes = [re.split(r"[\s_\-:./|]|\d+$", str(name))[0] for name in cells.rows]
-    names, number, count = np.unique(prefixes, return_inverse=True, return_counts=True)
-    if not 2 <= len(names) <= _MOST_PREFIXES or count.min() < 5 or "" in names:
-        return None
+    """Rows that are alike where a part of their names is: sites, plates, persons with several rows."""
     z = (scores - scores.mean(0)) / scores.std(0)
-    between = np.zeros(z.shape[1])
-    for g, size in enumerate(count):
-        between += size * z[number == g].mean(0) ** 2
-    # of names that say nothing it is chi-squared with a degree of freedom less than there are names
-    score = float(stats.norm.isf(np.clip(stats.chi2.sf(between, len(names) - 1).min(), 1e-300, 1.0)))
-    if score < _LEAST_Z:
-        return None
-    share = float(between.max() / len(z))
-    shown = ", ".join(repr(str(name)) for name in names[:4]) + (", …" if len(names) > 4 else "")
-    return Finding(
-        "groups",
-        f"rows whose names begin alike ({shown}) have means of their own ({share:.0%} of a principal "
-        "component), and that makes factors of its own, as batches do",
-        _REMEDY,
-        severity="doubt" if share >= _DOUBTED else "note",
-        source="data",
-        size=share,
-    )
+    for where, parts in _parts_of_names(cells.rows):
+        names, number, count = np.unique(parts, return_inverse=True, return_counts=True)
+        n_groups = len(names)
+        if not 2 <= n_groups <= len(z) / 2 or (n_groups <= _MOST_PREFIXES and count.min() < 5):
+            continue
+        between = np.zeros(z.shape[1])
+        for column in range(z.shape[1]):
+            between[column] = (np.bincount(number, z[:, column]) ** 2 / count).sum()
+        # of names that say nothing the share follows a beta distribution: analysis of variance of one factor
+        free = (n_groups - 1) / 2, (len(z) - n_groups) / 2
+        chance = stats.beta.sf(np.clip(between / len(z), 0, 1), *free).min()
+        of_one = float(stats.norm.isf(np.clip(chance, 1e-300, 1.0)))
+        mean, variance = stats.beta.stats(*free)
+        of_all = float((between / len(z) - mean).sum() / np.sqrt(variance * len(between)))
+        if max(of_one, of_all) < _LEAST_Z:
+            continue
+        expected = (n_groups - 1) / (len(z) - 1)
+        share = float((between.max() / len(z) - expected) / (1 - expected))
+        shown = ", ".join(repr(str(name)) for name in names[:4]) + (", …" if n_groups > 4 else "")
+        return Finding(
+            "groups",
+            f"rows whose names {where} alike ({shown}) have means of their own ({share:.0%} of a principal "
+            "component), and that makes factors of its own, as batches do, or persons with several rows",
+            _REMEDY,
+            severity="doubt" if share >= _DOUBTED else "note",
+            source="data",
+            size=share,
+        )
+    return None
+
+
+def _parts_of_names(rows: list[str]) -> list[tuple[str, list[str]]]:
+    """Where rows' names may be alike, and that part of each: how they begin, a piece, the whole."""
+    words = [[word for word in re.split(_SEPARATORS, str(name)) if word] for name in rows]
+    parts = [("begin", [re.split(_SEPARATORS + r"|\d+$", str(name))[0] for name in rows])]
+    n_words = {len(name) for name in words}
+    if len(n_words) == 1:
+        parts += [
+            ("are in part", [name[at] for name in words]) for at in range(min(len(words[0]), _MOST_PIECES))
+        ]
+    kept = [(where, names) for where, names in parts if all(names)]
+    return [(where, names) for i, (where, names) in enumerate(kept) if names not in [k[1] for k in kept[:i]]]
 
 
 def _by_cluster(cells: Cells, which: str) -> Finding | None:

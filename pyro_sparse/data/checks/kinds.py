@@ -11,21 +11,32 @@ from ...findings.finding import Finding
 from ._cells import Cells, listed, naming
 from .ordinal import makes_a_factor
 
-__all__ = ["chosen_kinds", "column_kinds", "entry_mistakes", "few_levels", "levels_apart", "several_kinds"]
+__all__ = [
+    "chosen_kinds",
+    "column_kinds",
+    "entry_mistakes",
+    "few_levels",
+    "missing_codes",
+    "several_kinds",
+]
 
 # Rows of nines, as codes for a missing cell are.
 _SENTINELS = [sign * float("9" * digits) for digits in (2, 3, 4, 5) for sign in (-1, 1)]
+# On a scale of few levels 7, 8 and 9 stand for "does not apply", "does not know" and "refused".
+_LEVEL_CODES = (7, 8, 9)
+_LEAST_GAP = 3  # from the last level to such a code
+_MOST_CODED = 0.3  # of the cells
 _MOST_LEVELS = 11  # of an answer on a scale, 0 to 10
+_CELLS_A_LEVEL = 10  # from which few different numbers are levels, whatever they are
 _PILED = 0.35  # of the answers at one end; a symmetric scale of five levels has some 15 % there
 _SKEWED = 0.5  # skewness from which a scale's correlations depend on how easy its items are
+_ONE_TOTAL = 0.02  # standard deviation of rows' totals over their mean
 _NAMED_KINDS = {
     "binary": "yes or no",
     "levels": "a few levels",
     "counts": "counts",
     "numbers": "measurements",
 }
-_LEAST_LEVELS, _MOST_LEVELS = 2, 12  # of answers on a scale, a code for missing ones beside them
-_LEAST_CODED = 3  # cells
 
 
 def chosen_kinds(chosen: Mapping[str, list[str]]) -> list[Finding]:
@@ -58,9 +69,13 @@ def column_kinds(cells: Cells) -> list[str]:
     cells : Cells
     """
     kinds = []
-    for column, is_integer, n_levels in zip(cells.columns, cells.is_integer, cells.n_levels, strict=True):
+    seen = zip(cells.columns, cells.is_integer, cells.n_levels, cells.is_coarse, strict=True)
+    for column, is_integer, n_levels, is_coarse in seen:
         least, most = column.min(), column.max()
-        if not is_integer:
+        coded = None if is_coarse else _codes_of_levels(column, is_integer, n_levels)
+        if coded is not None:
+            kinds.append("binary" if coded == 2 else "levels")
+        elif not is_integer:
             kinds.append("numbers")
         elif least >= 0 and most <= 1:
             kinds.append("binary")
@@ -71,6 +86,14 @@ def column_kinds(cells: Cells) -> list[str]:
         else:
             kinds.append("numbers")
     return kinds
+
+
+def _codes_of_levels(column: NDArray[np.float64], is_integer: bool, n_levels: int) -> int | None:
+    """How many levels a column has that are not coded 0, 1, 2, …: in tenths, in steps of 25, z-scored."""
+    if n_levels > _MOST_LEVELS or len(column) < _CELLS_A_LEVEL * n_levels:
+        return None
+    is_coded_apart = not is_integer or np.diff(np.unique(column)).min() > 1
+    return int(n_levels) if is_coded_apart and n_levels > 1 else None
 
 
 def several_kinds(cells: Cells) -> list[Finding]:
@@ -119,7 +142,7 @@ def few_levels(cells: Cells) -> list[Finding]:
     if not cells.is_normal:
         return []
     kinds = column_kinds(cells)
-    scale = [j for j, kind in enumerate(kinds) if kind == "levels"]
+    scale = [j for j, kind in enumerate(kinds) if kind in ("levels", "binary")]
     if not scale or len(scale) < 0.5 * len(kinds):
         return []
     piled = []
@@ -139,14 +162,15 @@ def few_levels(cells: Cells) -> list[Finding]:
         if is_doubt
         else "their loadings are a little small for it, but the piles are too slight to make a factor"
     )
+    number = "" if cells.is_integer[scale].all() else "number the levels 1, 2, 3, … and "
     return [
         Finding(
             "levels",
             f"{naming(names, 'column')} {'have' if len(names) > 1 else 'has'} {_span(levels)} levels that "
             f"pile up at an end (up to {max(share for _, share in piled):.0%} of the cells in one): they are "
             f"ordinal, and {effect}",
-            'take likelihood="ordinal", which reads levels as levels, and do not believe a factor that only '
-            "parts high means from low ones",
+            f'{number}take likelihood="ordinal", which reads levels as levels, and do not believe a factor '
+            "that only parts high means from low ones",
             severity="doubt" if is_doubt else "note",
             source="data",
             columns=tuple(names),
@@ -168,7 +192,7 @@ def entry_mistakes(cells: Cells) -> list[Finding]:
 
     Notes
     -----
-    Columns that are all 0 or 1; counts; columns that number the rows; a code for missing cells, such as -999.
+    Columns that are all 0 or 1; counts; columns that number the rows.
     """
     if not cells.is_normal:
         return []
@@ -186,7 +210,7 @@ def entry_mistakes(cells: Cells) -> list[Finding]:
     if cells.is_integer.all():
         if all(np.isin(column, (0, 1)).all() for column in columns):
             return [_note('every column is 0 or 1: likelihood="bernoulli" is made for that, "normal" is not')]
-        if _are_counts(columns):
+        if _are_counts(columns) and not _have_one_total(cells):
             return [
                 _note(
                     "all cells are whole numbers from 0, as counts are: likelihood="
@@ -204,61 +228,34 @@ def entry_mistakes(cells: Cells) -> list[Finding]:
         if any(has_it):
             of = [names[j] for j in np.flatnonzero(has_it)]
             findings.append(_note(f"column {of[0]!r} {predicate}{_more(has_it)}", remedy, of))
-    codes = [_code(column) for column in columns]
-    has_code = [code is not None for code in codes]
-    if any(has_code):
-        j = has_code.index(True)
-        count, code = int((columns[j] == codes[j]).sum()), codes[j]
-        findings.append(
-            _note(
-                f"column {names[j]!r} is {code:g} in {count} cells, far from all others{_more(has_code)}",
-                f"if that stands for missing, X.replace({code:g}, float('nan'))",
-                [names[j] for j in np.flatnonzero(has_code)],
-            )
-        )
     return findings
 
 
-def levels_apart(cells: Cells) -> list[Finding]:
-    """A last level that several cells have, with levels before it that nobody chose: 1 to 4, and 9.
-
-    Two levels or more lie before it; of a level below 0 one, where all others are above: -1, and 1 to 4.
+def missing_codes(cells: Cells) -> list[Finding]:
+    """Numbers that stand for a missing cell, such as -999, or 9 beside levels from 1 to 5.
 
     Parameters
     ----------
     cells : Cells
     """
-    if not (cells.is_normal or cells.likelihood == "ordinal"):
-        return []
-    codes = [None if _code(column) is not None else _level_apart(column) for column in cells.columns]
+    columns, names = cells.columns, cells.features
+    has_levels = cells.likelihood in ("normal", "ordinal")  # counts of 7 to 9 may stand apart by chance
+    codes = [
+        _code(column) or (_level_code(column) if is_integer and has_levels else None)
+        for column, is_integer in zip(columns, cells.is_integer, strict=True)
+    ]
     has_code = [code is not None for code in codes]
     if not any(has_code):
         return []
     j = has_code.index(True)
-    code, column = codes[j], cells.columns[j]
-    count, others = int((column == code).sum()), np.unique(column[column != code])
+    count, code = int((columns[j] == codes[j]).sum()), codes[j]
     return [
         _note(
-            f"column {cells.features[j]!r} is {code:g} in {count} cells, and all others are {others[0]:g} to "
-            f"{others[-1]:g}, far from it for levels{_more(has_code)}",
+            f"column {names[j]!r} is {code:g} in {count} cells, far from all others{_more(has_code)}",
             f"if that stands for missing, X.replace({code:g}, float('nan'))",
-            [cells.features[i] for i in np.flatnonzero(has_code)],
+            [names[j] for j in np.flatnonzero(has_code)],
         )
     ]
-
-
-def _level_apart(column: NDArray[np.float64]) -> float | None:
-    """The highest level, or one below 0, if nobody chose those before it."""
-    levels, counts = np.unique(column, return_counts=True)
-    if not (_LEAST_LEVELS < len(levels) <= _MOST_LEVELS and (levels == np.rint(levels)).all()):
-        return None
-    for code, count, others in ((levels[-1], counts[-1], levels[:-1]), (levels[0], counts[0], levels[1:])):
-        is_scale = others[-1] - others[0] + 1 == len(others)
-        unused = min(abs(code - others[0]), abs(code - others[-1])) - 1
-        is_apart = unused >= 2 if code > 0 else code < 0 <= others[0] and unused >= 1
-        if is_scale and is_apart and count >= _LEAST_CODED:
-            return float(code)
-    return None
 
 
 def _is_blurred(column: NDArray[np.float64]) -> bool:
@@ -288,6 +285,12 @@ def _are_counts(columns: list[NDArray[np.float64]]) -> bool:
     )
 
 
+def _have_one_total(cells: Cells) -> bool:
+    """Whether whole numbers add to nearly the same in every row, as shares in per cent do."""
+    total = cells.values[cells.mask.all(1)].sum(1)
+    return bool(len(total) and total.std() <= _ONE_TOTAL * abs(total.mean()))
+
+
 def _numbers_rows(column: NDArray[np.float64]) -> bool:
     """Whether whole numbers go up from row to row, or down."""
     step = np.diff(column)
@@ -313,4 +316,21 @@ def _code(column: NDArray[np.float64]) -> float | None:
         gap = others.min() - code if code < 0 else code - others.max()
         if gap > 3 * others.std() or (code < 0 <= others.min()):
             return code
+    return None
+
+
+def _level_code(column: NDArray[np.float64]) -> float | None:
+    """A last level of 7, 8 or 9, or a first one below 0, with a gap to a scale of few levels."""
+    levels = np.unique(column)
+    if not 3 <= len(levels) <= _MOST_LEVELS or levels[-1] - levels[0] > 2 * _MOST_LEVELS:
+        return None
+    for is_code, at in ((np.isin(levels, _LEVEL_CODES), -1), (levels < 0, 0)):
+        others = levels[~is_code]
+        if not is_code.any() or len(others) < 2:
+            continue
+        gap = levels[is_code].min() - others.max() if at else others.min() - levels[is_code].max()
+        share = np.isin(column, levels[is_code])
+        wanted = _LEAST_GAP if at or others.min() < 1 else 2  # -1 beside 1 to 5, and not beside 0 and 1
+        if gap >= wanted and 3 <= share.sum() <= _MOST_CODED * len(column):
+            return float(levels[at])
     return None

@@ -12,6 +12,8 @@ __all__ = ["separate_columns"]
 
 _MOST_BY_CHANCE = 3.0  # times as many pairs without a common row as cells missing at random leave
 _LEAST_PAIRS = 3
+_FEW_ROWS = 10  # in common
+_TIMES_MORE = 8  # as many were expected, had cells been missing at random
 
 
 def separate_columns(cells: Cells) -> list[Finding]:
@@ -27,6 +29,11 @@ def separate_columns(cells: Cells) -> list[Finding]:
     observed = cells.mask.astype(float)
     together = observed.T @ observed
     count = np.diag(together)
+    # a few rows in common, where cells missing at random would leave many, are next to none
+    expected = np.outer(count, count) / len(observed)
+    is_seldom = (together <= _FEW_ROWS) & (expected >= _TIMES_MORE * np.maximum(together, 1))
+    most = int(together[is_seldom].max(initial=0))
+    together = np.where(is_seldom, 0.0, together)
     pairs = np.triu(together == 0, 1)
     if not pairs.any():
         return []
@@ -43,12 +50,13 @@ def separate_columns(cells: Cells) -> list[Finding]:
         groups = [np.flatnonzero(group == g).tolist() for g in range(n_groups)]
     shown = "; ".join(listed([cells.features[j] for j in members], 4) for members in groups[:4])
     more = "; …" if len(groups) > 4 else ""
+    seldom = f"seen together in {most} row(s) at most" if most else "never seen in the same row"
     return [
         Finding(
             "missing",
-            f"groups of columns are never seen in the same row ({shown}{more}; {int(pairs.sum())} pairs "
-            "of columns): no cell says how these go together, and a factor that they share may come out as "
-            "several",
+            f"groups of columns are {seldom} ({shown}{more}; {int(pairs.sum())} pairs "
+            "of columns): few cells or none say how these go together, and a factor that they share may come "
+            "out as several",
             "fit each group by itself, or add rows in which both are seen",
             source="data",
             columns=tuple(cells.features[j] for members in groups for j in members),

@@ -168,7 +168,7 @@ def outlying_cells(cells: Cells) -> tuple[list[Finding], NDArray[np.bool_]]:
     if not cells.is_normal:
         return [], where
     outliers = []
-    for j in np.flatnonzero(cells.n_levels > 0.3 * cells.mask.sum(0)).tolist():
+    for j in np.flatnonzero((cells.n_levels > 0.3 * cells.mask.sum(0)) | cells.is_coarse).tolist():
         index = np.flatnonzero(cells.mask[:, j])
         k, share = _apart(cells.robust[index, j])
         if k:

@@ -16,6 +16,7 @@ from scipy import stats
 
 from ...findings.finding import Finding
 from ..sequences import Sequences
+from .frames import frame_findings
 
 if TYPE_CHECKING:
     from ...models.latent_transition import LatentTransition
@@ -74,15 +75,16 @@ def sequence_findings(sequences: Sequences, model: LatentTransition) -> list[Fin
     counters = counter_columns(sequences)
     counted = [name for finding in counters for name in finding.columns]
     columns = [j for j, name in enumerate(sequences.feature_names) if name not in counted]
+    of_frames = frame_findings(sequences, columns) if model.likelihood.standardise else []
     findings = [*counters, *moving_means(sequences, columns)]
     # A season looks like memory, and so does the noise of counts; a trend does not, but memory like a trend.
     if {finding.kind for finding in findings} <= {"trend"} and model.likelihood.standardise:
         findings += missing_lag(sequences, model.lags, model.n_latents, columns)
-    return findings
+    return [*findings, *of_frames]
 
 
 def counter_columns(sequences: Sequences) -> list[Finding]:
-    """Features that rise in every step by one amount, or that never fall: frame numbers and time stamps.
+    """Features that count or stand still: frame numbers, time stamps, properties of a whole sequence.
 
     Parameters
     ----------
@@ -93,10 +95,13 @@ def counter_columns(sequences: Sequences) -> list[Finding]:
     has_step = observed[:, 1:] & observed[:, :-1]
     if sequences.gap is not None:
         has_step &= ~sequences.gap[:, 1:, None]
-    even, rising = [], []
+    even, rising, still = [], [], []
     for j, name in enumerate(sequences.feature_names):
         steps = (x[:, 1:, j] - x[:, :-1, j])[has_step[:, :, j]]
-        if len(steps) < _LEAST_RISES or not steps.any():
+        if len(steps) < _LEAST_RISES:
+            continue
+        if not steps.any():
+            still.append(name)
             continue
         size = np.abs(steps).max()
         if np.ptp(steps) <= _EVEN * size + 1e-9 * np.abs(x[:, :, j]).max():
@@ -104,6 +109,19 @@ def counter_columns(sequences: Sequences) -> list[Finding]:
         elif (steps > 0).all() or (steps < 0).all():
             rising.append(name)
     findings = []
+    if still:
+        findings.append(
+            Finding(
+                "columns",
+                f"{_listed(still)} stays the same from frame to frame in every sequence: a property of a "
+                "whole sequence, or its name, which no latent drives",
+                "leave it out, or give it as an action",
+                "doubt",
+                "data",
+                columns=tuple(still),
+                size=1.0,
+            )
+        )
     if even:
         findings.append(
             Finding(
@@ -350,7 +368,17 @@ def _moved_by_clock(values: np.ndarray, clock: np.ndarray) -> list[_Moved]:
         elif movement.how == "trend":  # which the frame before may foretell, if it moves, too
             trends.append(movement)
             lines.append((when, mean))
+        elif _stays(when, mean):  # a season that the frame before foretells: of two frames its opposite
+            movements.append(movement)
     return [*movements, *trends] if _lasting(lines) else movements
+
+
+def _stays(when: np.ndarray, mean: np.ndarray) -> bool:
+    """Whether means of times go on differing as much in the later half as in the earlier one."""
+    if len(when) < 2 * _LEAST_TREND:
+        return False
+    half = len(when) // 2
+    return bool(mean[half:].std() >= _LASTING * mean[:half].std())
 
 
 def _lasting(lines: list[tuple[np.ndarray, np.ndarray]]) -> bool:

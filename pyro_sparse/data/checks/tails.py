@@ -55,7 +55,7 @@ def heavy_tails(cells: Cells) -> list[Finding]:
             f"{f' ({listed(names)})' if names else ''}: {1000 * share:.2g} in a thousand cells are beyond "
             "four standard deviations on the thinner side, and these decide correlations, whatever the prior "
             "is",
-            "give normal scores of ranks or clip the tails, and compare the two fits",
+            'take likelihood="student_t", or clip the tails, and compare the two fits',
             source="data",
             columns=tuple(names),
             size=share,

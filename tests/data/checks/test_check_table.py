@@ -272,24 +272,184 @@ def test_fit_warns_before_it_begins_and_writes_it_down():
 @pytest.mark.parametrize(
     ("code", "named"), [(9, True), (-1, True), (8, True), (5, False), (0, False), (6, False)]
 )
-def test_a_code_beside_levels_is_named(likelihood, code, named):
+def test_a_code_beside_four_levels_is_named(likelihood, code, named):
     """1 to 4, and 9 for no answer: ordinal levels took it for a ninth level."""
     rng = np.random.default_rng(0)
     z = rng.normal(size=(150, 1)) + rng.normal(size=(150, 5))
     table = pd.DataFrame(np.digitize(z, [-1, 0, 1]) + 1.0, columns=list("abcde"))
     table["e"] = z[:, 4]
-    assert not [
-        finding for finding in ps.check_table(table, likelihood="normal") if "for levels" in str(finding)
-    ]
     if likelihood == "ordinal":
         table = table.drop(columns="e")
     table.loc[rng.choice(150, 9, replace=False), "b"] = code
-    found = [
-        finding for finding in ps.check_table(table, likelihood=likelihood) if "for levels" in str(finding)
-    ]
+    found = [finding for finding in ps.check_table(table, likelihood) if "replace" in finding.remedy]
     assert bool(found) == named
     if named:
         assert found[0].columns == ("b",) and f"X.replace({code}, float('nan'))" in found[0].remedy
-        assert found[0].message.endswith(
-            f"is {code} in 9 cells, and all others are 1 to 4, far from it for levels"
-        )
+        assert found[0].message.endswith(f"'b' is {code} in 9 cells, far from all others")
+
+
+@pytest.mark.parametrize("far", [1e12, 1e18])
+def test_a_cell_that_leaves_others_no_digits_is_named_and_its_column_is_no_count(far):
+    x = clean()
+    x.loc[0, "x3"] = far
+    finding = only(x)
+    assert finding.kind == "cells" and finding.columns == ("x3",)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_measurements_far_from_zero_are_no_levels(dtype):
+    assert ps.check_table((clean() + 1e5).astype(dtype)) == []
+
+
+@pytest.mark.parametrize(
+    ("of", "number"),
+    [
+        (lambda x: 25 * (x - 1), False),
+        (lambda x: x / 5, True),
+        (lambda x: (x - x.mean()) / x.std(), True),
+        (lambda x: x.astype("Int64"), False),
+    ],
+)
+def test_levels_are_levels_however_they_are_coded(of, number):
+    rng = np.random.default_rng(3)
+    y = 0.75 * rng.normal(size=(N, 1)) + 0.66 * rng.normal(size=(N, 8))
+    shift = np.where(np.arange(8) % 2, 1.4, -1.4)
+    x = np.stack([np.digitize(y[:, j], np.linspace(-1.2, 1.2, 4) + shift[j]) + 1 for j in range(8)], 1)
+    finding = only(of(pd.DataFrame(x).add_prefix("q")))
+    assert finding.kind == "levels" and finding.is_doubt and len(finding.columns) == 8
+    assert ("number the levels" in finding.remedy) == number
+
+
+def test_answers_in_another_code_beside_measurements_are_a_kind_of_their_own():
+    x = clean()
+    x["sex"] = np.where(np.random.default_rng(0).random(N) < 0.5, 1.3, -0.8)
+    finding = only(x)
+    assert finding.kind == "kinds" and finding.columns == ("sex",)
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "ordinal"])
+@pytest.mark.parametrize("code", [9, -1])
+def test_a_code_beside_levels_is_named(likelihood, code):
+    rng = np.random.default_rng(4)
+    x = pd.DataFrame(np.digitize(clean(), [-1, -0.3, 0.3, 1]) + 1.0).add_prefix("q")
+    assert not any(finding.kind == "kinds" for finding in ps.check_table(x, likelihood))
+    x = x.mask(rng.random(x.shape) < 0.04, float(code))
+    (finding,) = ps.check_table(x, likelihood)
+    assert finding.kind == "kinds" and f"is {code} in" in finding.message and len(finding.columns) == 9
+    assert f"X.replace({code}," in finding.remedy
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial"])
+def test_a_code_among_counts_is_no_overdispersion(likelihood):
+    rng = np.random.default_rng(5)
+    x = pd.DataFrame(rng.poisson(np.exp(1 + 0.3 * clean()))).mask(rng.random((N, 9)) < 0.03, 999)
+    finding = only(x, likelihood)
+    assert finding.kind == "kinds" and "999" in finding.message
+
+
+@pytest.mark.parametrize(("value", "is_limit"), [("mean", False), (0.0, True)])
+def test_cells_that_were_filled_in_are_seen(value, is_limit):
+    x = clean() + 10
+    x = x.mask(np.random.default_rng(6).random(x.shape) < 0.1)
+    finding = only(x.fillna(x.mean() if value == "mean" else value))
+    assert finding.kind == "cells" and len(finding.columns) == 9 and "NaN" in finding.remedy
+    assert ("CensoredNormal" in finding.remedy) == is_limit
+
+
+def test_a_ceiling_is_seen():
+    finding = only(clean().clip(upper=0.7))
+    assert finding.kind == "cells" and "a limit" in finding.message and "CensoredNormal" in finding.remedy
+    assert ps.check_table(clean().round(1)) == []
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial"])
+def test_what_varies_less_than_counts_is_none(likelihood):
+    yes = only((clean() > 0).astype(float), likelihood)
+    assert yes.kind == "counts" and yes.is_doubt and "bernoulli" in yes.remedy
+    levels = only(pd.DataFrame(np.digitize(clean(), [-1, 0, 1]) + 1.0), likelihood)
+    assert levels.is_doubt and "ordinal" in levels.remedy
+
+
+@pytest.mark.parametrize("n_common", [1, 3, 8])
+def test_groups_of_columns_that_a_few_rows_link_are_named(n_common):
+    x = clean()
+    hidden = (np.arange(N) % 2)[:, None] == (np.arange(9) >= 5)[None]
+    hidden[:n_common] = False
+    finding = only(x.mask(hidden))
+    assert finding.kind == "missing" and f"in {n_common} row(s) at most" in finding.message
+
+
+@pytest.mark.parametrize("of", [lambda x: np.exp(1.2 * x), lambda x: -np.exp(-1.2 * x)])
+def test_a_curve_of_a_column_is_named_with_it(of):
+    x = clean()
+    finding = only(x.assign(curve=of(x.x4)))
+    assert finding.columns == ("x4", "curve") and "one order" in finding.message
+    assert "mean" not in finding.remedy
+
+
+def test_a_column_that_was_partly_copied_is_named():
+    x = clean()
+    part = x.x4.where(np.random.default_rng(0).random(N) < 0.5, clean(7).x0)
+    finding = only(x.assign(part=part))
+    assert finding.columns == ("x4", "part") and "the same number as 'x4' in" in finding.message
+
+
+def test_the_mean_of_a_column_and_its_opposite_is_no_advice():
+    x = clean()
+    assert "mean" in only(x.assign(copy=x.x4 * 2)).remedy
+    assert "mean" not in only(x.assign(copy=-x.x4)).remedy
+
+
+def test_few_rows_show_what_is_exact():
+    x = clean(n=14)
+    assert only(x.assign(copy=x.x4)).columns == ("x4", "copy")
+    assert only(x.assign(total=x.x4 + x.x5)).columns == ("x4", "x5", "total")
+    yes = (x > 0).astype(float)
+    assert ps.check_table(yes.assign(same=yes.x4), "bernoulli") == []  # of 14 answers that may be chance
+    assert ps.check_table(x) == []
+
+
+@pytest.mark.parametrize("digits", [1, 2])
+def test_a_rounded_total_follows_from_its_items(digits):
+    x = clean()
+    assert only(x.assign(score=x.mean(axis=1).round(digits + 1))).columns == (*x.columns, "score")
+    assert ps.check_table(x.round(digits)) == []
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "poisson"])
+def test_shares_in_whole_per_cent_are_named(likelihood):
+    x = np.exp(clean())
+    finding = only((100 * x.div(x.sum(axis=1), axis=0)).round(), likelihood)
+    assert "add to 100 in every row" in finding.message and len(finding.columns) == 9
+
+
+def test_differences_from_row_means_and_one_hot_sets_in_other_codes_are_named_as_such():
+    x = clean()
+    centred = only(x.sub(x.mean(axis=1), axis=0))
+    assert "add to 0 in every row" in centred.message and "mean of each row" in centred.remedy
+    category = pd.get_dummies(np.random.default_rng(0).choice(list("abc"), N)).astype(float)
+    found = [f for f in ps.check_table(x.join(category + 1)) if f.kind == "columns"]
+    assert "one-hot set" in found[0].message
+
+
+@pytest.mark.parametrize(
+    ("named", "where"),
+    [
+        (lambda g, i: f"{'ABC'[g % 3]}{i:03d}", "begin"),
+        (lambda g, i: f"TCGA-{g}-{i}", "are in part"),
+        (lambda g, i: f"{i}_{g}", "are in part"),
+        (lambda g, i: f"p{g}", "are in part"),
+    ],
+)
+@pytest.mark.parametrize("n_groups", [3, 60])
+def test_rows_that_are_alike_where_a_part_of_their_names_is(named, where, n_groups):
+    rng = np.random.default_rng(8)
+    group = rng.permutation(np.arange(N) % n_groups)
+    effects = rng.normal(size=(n_groups, 9))
+    x = clean()
+    x.index = [named(g, i) for i, g in enumerate(group)]
+    assert not [finding for finding in ps.check_table(x) if finding.kind == "groups"]
+    if where == "begin":
+        group = group % 3
+    (finding,) = [f for f in ps.check_table(x + 0.8 * effects[group]) if f.kind == "groups"]
+    assert f"names {where} alike" in finding.message and "groups=" in finding.remedy
