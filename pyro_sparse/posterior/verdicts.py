@@ -95,6 +95,8 @@ def decided(
     called = np.where(doubted, "open", edge_verdicts(probability, gap))[asked]
     present, absent, total = int((called == "present").sum()), int((called == "absent").sum()), called.size
     left = total - present - absent
+    if total == 0 and not not_asked and not of_size:
+        return "All edges were given or forbidden: the data say how large they are, not which there are."
     noun, yes, no = ("loading", "large", "not") if of_size else ("edge", "present", "absent")
     edges = f"1 {noun}" if total == 1 else f"{total} {noun}s"
     rest = f"; so {'is' if not_asked == 1 else 'are'} {not_asked} more, of factors that the fit left empty"
