@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # most of these packages are heavy, and some are optional
     import xarray
     from torch import Tensor
 
-__all__ = ["ArvizData", "AutogradContext", "Covariates", "RowInput", "TableLike", "VectorLike"]
+__all__ = ["ArvizData", "AutogradContext", "Covariates", "RowInput", "TableLike", "TaskWeights", "VectorLike"]
 
 ArvizData: TypeAlias = "xarray.DataTree | arviz.InferenceData"  # ArviZ 1.x makes the first, 0.x the second
 TableLike: TypeAlias = (  # rows x columns, in memory or on disk
@@ -29,6 +29,7 @@ Covariates: TypeAlias = (  # values of one or more for each row, or names of col
     "npt.ArrayLike | pd.DataFrame | pd.Series | Mapping[str, npt.ArrayLike] | str | Sequence[str]"
 )
 VectorLike: TypeAlias = "npt.ArrayLike | Tensor | pd.Series"  # a number or a label for each row
+TaskWeights: TypeAlias = "Mapping[Any, float] | VectorLike"  # by names of tasks, or in their order
 RowInput: TypeAlias = "VectorLike | Covariates"  # what goes with the rows of a table
 
 

@@ -43,6 +43,8 @@ class TaskBatch:
         What `inputs` still takes off `x` and divides by.
     total : int
         Tasks in the full data: the plate scales the minibatch by ``total / len(x)``.
+    weight : Tensor (task,) or None
+        How much each counts in learning what all share, with mean 1 over the full data; None: all alike.
     """
 
     x: Tensor
@@ -52,6 +54,7 @@ class TaskBatch:
     centre: Tensor
     scale: Tensor
     total: int
+    weight: Tensor | None = None
 
     def __len__(self) -> int:
         return self.y.shape[0]
@@ -64,7 +67,10 @@ class TaskBatch:
     def rows(self, index: Tensor) -> TaskBatch:
         """The minibatch with these tasks, still scaled to `total`."""
         mask = None if self.mask is None else self.mask[index]
-        return replace(self, x=self.x[index], y=self.y[index], mask=mask, index=self.index[index])
+        weight = None if self.weight is None else self.weight[index]
+        return replace(
+            self, x=self.x[index], y=self.y[index], mask=mask, index=self.index[index], weight=weight
+        )
 
     def whole(self) -> TaskBatch:
         """The same tasks seen as a data set of their own (no scaling up)."""
@@ -93,6 +99,8 @@ class Tasks:
         Rows of each task, with a target or without; what follows is padding.
     checks : tuple of Finding
         What was found against a model of these tasks before it was fitted.
+    weight : ndarray (task,) or None
+        How much each counts in learning what all share, with mean 1 over the tasks of a fit; None: all alike.
     """
 
     x: np.ndarray
@@ -106,6 +114,7 @@ class Tasks:
     feature_names: list[str]
     lengths: np.ndarray
     checks: tuple[Finding, ...] = ()
+    weight: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -138,6 +147,7 @@ class Tasks:
             centre=torch.as_tensor(centre, dtype=dtype, device=device),
             scale=torch.as_tensor(scale, dtype=dtype, device=device),
             total=len(self),
+            weight=None if self.weight is None else torch.as_tensor(self.weight, dtype=dtype, device=device),
         )
 
     def standardised(
@@ -175,6 +185,7 @@ class Tasks:
             target_scale=self.target_scale[index],
             task_names=[self.task_names[i] for i in index],
             lengths=self.lengths[index],
+            weight=None if self.weight is None else self.weight[index],
         )
 
 

@@ -22,9 +22,10 @@ from sklearn.base import (
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from .._utils.types import TableLike, VectorLike
+from .._utils.types import TableLike, TaskWeights, VectorLike
 from ..data.columns import check_order, in_numbers, in_order, row_names, under_names
 from ..data.task_arrays import full_labels
+from ..data.task_weights import read_task_weight
 from ..inference.fit import fit as fit_model
 from ..inference.multitask.inner import group_svm
 from ..inference.training.interrupt import whole
@@ -130,7 +131,11 @@ class MultiTaskSparseRegressor(
         self.verbose = verbose
 
     def fit(
-        self, X: TableLike, y: TableLike | VectorLike, task: VectorLike | None = None
+        self,
+        X: TableLike,
+        y: TableLike | VectorLike,
+        task: VectorLike | None = None,
+        task_weight: TaskWeights | None = None,
     ) -> MultiTaskSparseRegressor:
         """Learn the representation and every task's weights.
 
@@ -141,6 +146,8 @@ class MultiTaskSparseRegressor(
             Targets; NaN is a missing one.
         task : array_like (row,), optional
             Which task each row belongs to.
+        task_weight : mapping by the names in `tasks_`, or array_like (task,) in their order, optional
+            How much each task counts in learning the representation, as in `pyro_sparse.fit`.
 
         Returns
         -------
@@ -182,6 +189,7 @@ class MultiTaskSparseRegressor(
             inputs,
             targets,
             task=task,
+            task_weight=read_task_weight(task_weight, [str(name) for name in self.tasks_]),
             inner=self.inner,
             restarts=self.restarts,
             seed=seed_of(self.random_state),

@@ -30,7 +30,7 @@ from .table.latent_penalty import LatentPenalty, check_penalty
 if TYPE_CHECKING:
     import datetime
 
-    from .._utils.types import Covariates, TableLike, VectorLike
+    from .._utils.types import Covariates, TableLike, TaskWeights, VectorLike
     from .autoencoders.schedule import AutoencoderSchedule
     from .multitask.task_schedule import TaskSchedule
     from .observed.schedule import ObservedSchedule
@@ -54,6 +54,7 @@ class Arguments:
     X: TableLike
     y: VectorLike | None
     task: VectorLike | None
+    task_weight: TaskWeights | None
     inner: str | None
     actions: TableLike | None
     id: str | None
@@ -94,7 +95,7 @@ class Arguments:
 
 _FOR = {
     **dict.fromkeys(("actions", "id", "time", "time_step", "sparsity"), "sequences"),
-    **dict.fromkeys(("y", "task", "inner"), "tasks"),
+    **dict.fromkeys(("y", "task", "task_weight", "inner"), "tasks"),
     **dict.fromkeys(("mask", *PER_ROW, *ROLES, *WEIGHTS, "feature_names"), "tables"),
     "dependency": "tables and activations",
     "n_factors_init": "tables with a prior on weights",

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from torch import Tensor
 
-    from .._utils.types import Covariates, TableLike, VectorLike
+    from .._utils.types import Covariates, TableLike, TaskWeights, VectorLike
     from ..models.base import FactorModel
     from ..models.latent_transition import LatentTransition
     from .arguments import TimeStep
@@ -77,7 +77,8 @@ def fit(
     n_factors_init: Sequence[int] | None = ..., n_jobs: int = ..., progress: bool = ...,
     checkpoint: str | os.PathLike[str] | None = ..., checkpoint_every: int = ...,
     device: str = ..., dtype: str | torch.dtype = ..., threads: int | None = ...,
-    task: None = ..., inner: None = ..., actions: None = ..., id: None = ..., time: None = ...,
+    task: None = ..., task_weight: None = ..., inner: None = ...,
+    actions: None = ..., id: None = ..., time: None = ...,
     time_step: None = ..., sparsity: None = ..., **settings: object,
 ) -> Fit: ...  # fmt: skip
 @overload
@@ -90,7 +91,8 @@ def fit(
     n_jobs: int = ..., progress: bool = ...,
     checkpoint: str | os.PathLike[str] | None = ..., checkpoint_every: int = ...,
     device: str = ..., dtype: str | torch.dtype = ..., threads: int | None = ...,
-    task: None = ..., inner: None = ..., dependency: None = ..., mask: None = ..., n_factors_init: None = ...,
+    task: None = ..., task_weight: None = ..., inner: None = ...,
+    dependency: None = ..., mask: None = ..., n_factors_init: None = ...,
     exposure: None = ..., covariates: None = ..., groups: None = ..., sample_weight: None = ...,
     sample_weight_type: None = ..., **settings: object,
 ) -> TransitionFit: ...  # fmt: skip
@@ -103,7 +105,8 @@ def fit(
     standardise: bool = ..., holdout: float = ..., n_jobs: int = ..., progress: bool = ...,
     checkpoint: str | os.PathLike[str] | None = ..., checkpoint_every: int = ...,
     device: str = ..., dtype: str | torch.dtype = ..., threads: int | None = ...,
-    task: None = ..., inner: None = ..., dependency: None = ..., mask: None = ..., n_factors_init: None = ...,
+    task: None = ..., task_weight: None = ..., inner: None = ...,
+    dependency: None = ..., mask: None = ..., n_factors_init: None = ...,
     exposure: None = ..., covariates: Covariates | None = ..., groups: None = ..., sparsity: None = ...,
     sample_weight: None = ..., sample_weight_type: None = ...,
     **settings: object,
@@ -111,7 +114,7 @@ def fit(
 @overload
 def fit(
     model: MultiTaskRegression, X: TableLike, y: VectorLike, *,
-    task: VectorLike | None = ..., inner: str | None = ...,
+    task: VectorLike | None = ..., task_weight: TaskWeights | None = ..., inner: str | None = ...,
     restarts: int | None = ..., seed: int = ..., schedule: TaskSchedule | None = ...,
     holdout: float = ..., standardise: bool = ..., n_jobs: int = ..., progress: bool = ...,
     checkpoint: str | os.PathLike[str] | None = ..., checkpoint_every: int = ...,
@@ -129,7 +132,8 @@ def fit(
     n_jobs: int = ..., progress: bool = ...,
     checkpoint: str | os.PathLike[str] | None = ..., checkpoint_every: int = ...,
     device: str = ..., dtype: str | torch.dtype = ..., threads: int | None = ...,
-    task: None = ..., inner: None = ..., actions: None = ..., id: None = ..., time: None = ...,
+    task: None = ..., task_weight: None = ..., inner: None = ...,
+    actions: None = ..., id: None = ..., time: None = ...,
     time_step: None = ..., sparsity: None = ..., mask: None = ..., feature_names: None = ...,
     n_factors_init: None = ..., exposure: None = ..., covariates: None = ..., groups: None = ...,
     sample_weight: None = ..., sample_weight_type: None = ..., **settings: object,
@@ -142,6 +146,7 @@ def fit(
     y: VectorLike | None = None,
     *,
     task: VectorLike | None = None,
+    task_weight: TaskWeights | None = None,
     inner: str | None = None,
     actions: TableLike | None = None,
     id: str | None = None,
@@ -202,6 +207,11 @@ def fit(
         For a `MultiTaskRegression`: targets, or the name of their column. NaN is a missing target.
     task : array_like or str, optional
         For a `MultiTaskRegression`: which task each row belongs to, or the name of that column.
+    task_weight : mapping or Series by names of tasks, or array_like (task,) in their order, optional
+        For a `MultiTaskRegression`: how much each task counts in learning the representation that all share
+        and its axes, and in choosing a restart; positive, scaled to mean 1. Default: all alike. Given the
+        representation a task's weights, noise and edge probabilities are as without it. Arrays go by sorted
+        labels (`as_tasks`), or by the order of a list or of the columns of `y`.
     inner : {"lasso", "ssl", "outer", "ridge"}, optional
         For a `MultiTaskRegression`: the regressions inside the training; default "ssl".
     actions : array_like (sequence, time, action), list of arrays, or list of column names, optional
@@ -310,9 +320,9 @@ def fit(
     (2, 7, 2)
     """
     arguments = Arguments(
-        model=cast("Trainable", model), X=X, y=y, task=task, inner=inner, actions=actions, id=id, time=time,
-        time_step=time_step, sparsity=sparsity, dependency=dependency, restarts=restarts, seed=seed,
-        schedule=schedule, holdout=holdout, mask=mask,
+        model=cast("Trainable", model), X=X, y=y, task=task, task_weight=task_weight, inner=inner,
+        actions=actions, id=id, time=time, time_step=time_step, sparsity=sparsity, dependency=dependency,
+        restarts=restarts, seed=seed, schedule=schedule, holdout=holdout, mask=mask,
         exposure=exposure, covariates=covariates, groups=groups,
         sample_weight=sample_weight, sample_weight_type=sample_weight_type,
         feature_names=feature_names, standardise=standardise, n_factors_init=n_factors_init, n_jobs=n_jobs,

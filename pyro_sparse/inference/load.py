@@ -166,6 +166,7 @@ _SHAPES: Mapping[str, Mapping[str, str]] = {
 }
 _IF_THERE: Mapping[str, str] = {
     "noise_sd": "g",
+    "tasks.weight": "t",
     "excess_cov": "gg",
     **dict.fromkeys(("strength_time", "graph_time", "relaxed_time"), "rlkk"),
     **dict.fromkeys(("strength_action", "graph_action", "relaxed_action"), "rka"),

@@ -28,6 +28,7 @@ from ..data.row_weights import ARGUMENTS as WEIGHTS
 from ..data.row_weights import counted, read_weights, weights_findings
 from ..data.sequences import as_sequences
 from ..data.stores import store_of
+from ..data.task_weights import read_task_weight
 from ..data.tasks import Tasks, as_tasks
 from ..data.views import as_one_table
 from ..findings.finding import Finding
@@ -255,6 +256,7 @@ def _tasks(model: MultiTaskRegression, X: TableLike, arguments: Mapping[str, Any
         units=None if model.likelihood is None else model.take_outcomes,
         filler=0.0 if model.likelihood is None else model.likelihood.filler,
     )
+    data = replace(data, weight=read_task_weight(arguments["task_weight"], data.task_names))
     return _warned(data, task_findings(data, model.n_latents, model.likelihood is None))
 
 
@@ -298,7 +300,7 @@ KINDS = (
     ),
     Kind(AutoencoderPair, AutoencoderSchedule, 3, _activations, (), AutoencoderJob, ("dependency",)),
     Kind(Program, ProgramSchedule, 8, _program, ("feature_names",), ProgramJob, ()),
-    Kind(MultiTaskRegression, TaskSchedule, 2, _tasks, ("y", "task"), TaskJob, ("inner",)),
+    Kind(MultiTaskRegression, TaskSchedule, 2, _tasks, ("y", "task", "task_weight"), TaskJob, ("inner",)),
     Kind(DependencyVAE, DependencySchedule, 4, _table, _OF_TABLES, DependencyJob, ("dependency",)),
     Kind(object, Schedule, 8, _table, _OF_TABLES, TableJob, ("n_factors_init", "dependency")),
 )  # fmt: skip

@@ -26,6 +26,7 @@ import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
+from pyro import poutine
 from torch import Tensor, nn
 
 from .._utils.declared import Declared, keeps
@@ -333,7 +334,7 @@ class MultiTaskRegression(Model):
             mean = (f @ weights[batch.index].unsqueeze(-1))[..., 0]
             with pyro.plate("sample", batch.y.shape[1], dim=-1):
                 target = dist.Normal(mean, variance.sqrt())
-                pyro.sample("y", target if batch.mask is None else target.mask(batch.mask), obs=batch.y)
+                self._observe(target, batch)
 
     def outcome(self, predictor: Tensor, batch: TaskBatch) -> TaskOutcomes:
         """Distribution (..., task, sample) of outcomes that are not normal, given their linear predictors."""
@@ -345,8 +346,17 @@ class MultiTaskRegression(Model):
             intercept = pyro.sample("intercept", self.intercept_prior())
             predictor = (f @ weights[batch.index].unsqueeze(-1))[..., 0] + intercept
             with pyro.plate("sample", batch.y.shape[1], dim=-1):
-                outcome = self.outcome(predictor, batch)
-                pyro.sample("y", outcome if batch.mask is None else outcome.mask(batch.mask), obs=batch.y)
+                self._observe(self.outcome(predictor, batch), batch)
+
+    @staticmethod
+    def _observe(target: dist.TorchDistribution, batch: TaskBatch) -> None:
+        """The site of the targets, the only one that weights of tasks scale."""
+        target = target if batch.mask is None else target.mask(batch.mask)
+        if batch.weight is None:
+            pyro.sample("y", target, obs=batch.y)
+            return
+        with poutine.scale(scale=batch.weight.unsqueeze(-1)):
+            pyro.sample("y", target, obs=batch.y)
 
     def guide(self, batch: TaskBatch) -> None:
         """Point masses at the weights and the noise, which `fit` keeps at their modes given the latents."""

@@ -232,6 +232,9 @@ def _call(fit: Any) -> tuple[str, list[str]]:
     if hasattr(fit, "tasks"):
         data = ["X", "y"]
         beside.append("the tasks, if a column names them")
+        if "task_weight" in settings:
+            data.append("task_weight=task_weight")
+            beside.append("the weights of tasks")
     if getattr(fit, "action_names", None):
         named = roles.get("actions") if (roles := getattr(fit.sequences, "roles", {})) else None
         data.append(f"actions={named!r}" if named and observed else "actions=actions")

@@ -99,6 +99,21 @@ def test_names_of_tasks_and_features_reach_the_fit():
 
 
 @pytest.mark.slow
+def test_weights_of_tasks_go_by_the_estimators_names():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 4)), rng.normal(size=(40, 3))
+    quick = {"steps": 20, "restarts": 1, "random_state": 0}
+    fits = [
+        ps.MultiTaskSparseRegressor(2, **quick).fit(x, y, task_weight=weight)
+        for weight in ([1, 2, 3], {2: 6, 0: 2, 1: 4})
+    ]
+    for model in fits:
+        np.testing.assert_allclose(model.fit_.tasks.weight, [0.5, 1.0, 1.5])
+    np.testing.assert_array_equal(fits[0].coef_, fits[1].coef_)
+    with pytest.raises(ValueError, match="task_weight: got '3', which names no task"):
+        ps.MultiTaskSparseRegressor(2, **quick).fit(x, y, task_weight={0: 1, 1: 1, 3: 1})
+
+
 def test_scores_of_labelled_tasks():
     model = regressor().fit(ROWS, TARGETS, task=LABELS)
     want = r2_score(TARGETS, model.predict(ROWS, task=LABELS))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyro
 import pytest
@@ -77,6 +79,29 @@ def test_the_density_by_hand(missing, normalise):
             total += np.log(eta * slab + (1 - eta) * spike)
     got = elbo_by_restart(model.model, model.guide, batch, 1)
     assert got.item() == pytest.approx(total, rel=1e-9)
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "bernoulli"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_weights_of_tasks_scale_the_density_of_targets_alone(missing, likelihood):
+    batch, model = batch_of(missing), model_of(likelihood=likelihood)
+    if likelihood == "bernoulli":
+        batch = replace(batch, y=(batch.y > 0).to(batch.y))
+    weight = torch.tensor([0.2, 2.0, 0.8, 1.0, 1.0], dtype=torch.float64)
+
+    def densities(batch):
+        guide = poutine.trace(model.guide).get_trace(batch)
+        trace = poutine.trace(poutine.replay(model.model, trace=guide)).get_trace(batch)
+        trace.compute_log_prob()
+        return {n: s["log_prob"] for n, s in trace.nodes.items() if s["type"] == "sample" and "log_prob" in s}
+
+    plain, weighted = densities(batch), densities(replace(batch, weight=weight))
+    torch.testing.assert_close(weighted["y"].sum(), (weight * plain["y"].sum(1)).sum(), rtol=1e-12, atol=0)
+    for name in set(plain) - {"y"}:
+        assert torch.equal(weighted[name], plain[name])
+    some = torch.tensor([1, 3])  # a minibatch has the weights of its tasks, and is scaled to all
+    part = densities(replace(batch, weight=weight).rows(some))["y"]
+    torch.testing.assert_close(part.sum(1), T / 2 * weight[some] * plain["y"].sum(1)[some])
 
 
 def test_masked_is_left_out():

@@ -22,6 +22,7 @@ from .inner.lasso import largest_penalty
 from .inner.moments import Moments
 from .inner.ssl import ssl_sweeps
 from .outcomes import left_out_ratio
+from .task_means import weighted_mean
 
 if TYPE_CHECKING:
     from ...models.multitask import MultiTaskRegression
@@ -40,6 +41,7 @@ def outer_loss(
     inner: str = "lasso",
     penalty: float = 0.05,
     ridge: float = 1e-3,
+    task_weight: Tensor | None = None,
 ) -> Tensor:
     r"""Mean over tasks of half the mean squared error at the inner solution.
 
@@ -54,6 +56,8 @@ def outer_loss(
         Share of each task's largest useful penalty. Nothing is differentiated through that, as published.
     ridge : float
         :math:`\kappa` of "ridge" and "outer".
+    task_weight : Tensor (task,), optional
+        What each task's error is multiplied by, with mean 1 over all tasks. The inner solutions are the same.
 
     Returns
     -------
@@ -75,7 +79,7 @@ def outer_loss(
     loss = 0.5 * (data.share * error**2).sum((1, 2))
     if inner == "outer":
         loss = loss + penalty * largest_penalty(data).detach() * weight.abs().sum((1, 2))
-    return loss.mean()
+    return weighted_mean(loss, task_weight)
 
 
 def _lasso(data: Moments, penalty: float) -> Tensor:

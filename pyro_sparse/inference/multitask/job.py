@@ -116,6 +116,8 @@ class TaskJob:
             "dtype": str(dtype).removeprefix("torch."),
             **self.schedule.as_dict(),
         }
+        if tasks.weight is not None:
+            self.record["task_weight"] = dict(zip(tasks.task_names, tasks.weight.tolist(), strict=True))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -375,7 +377,8 @@ def fold(
     model.eval()
     raw = raw_latents(model, data).double()
     rows, white = ridge_rows(model, raw, data, ridge)
-    axes = task_axes(rows.cpu().numpy(), seed=seed, **search)
+    weight = None if data.weight is None else data.weight.double().cpu().numpy()
+    axes = task_axes(rows.cpu().numpy(), task_weight=weight, seed=seed, **search)
     turn = torch.as_tensor(axes.map).to(white) @ white
     centred = moments(raw @ turn.mT, data.y.unsqueeze(-1).double(), data.mask).features[samples(data)]
     turn = torch.as_tensor(independent_blocks(centred.cpu().numpy(), axes.block, seed)).to(turn) @ turn
@@ -415,6 +418,7 @@ def _split(data: TaskBatch, holdout: float, seed: int) -> tuple[TaskBatch, TaskB
         raise ValueError(f"holdout: {holdout!r} of {n} tasks leaves {n - aside} to learn from; lower it")
 
     def part(index: np.ndarray) -> TaskBatch:
-        return replace(data.rows(torch.as_tensor(np.sort(index), device=data.y.device)), total=len(index))
+        rows = replace(data.rows(torch.as_tensor(np.sort(index), device=data.y.device)), total=len(index))
+        return rows if rows.weight is None else replace(rows, weight=rows.weight / rows.weight.mean())
 
     return part(order[aside:]), part(order[:aside])

@@ -26,6 +26,7 @@ from ...models.multitask import INTERCEPT_SD
 from ...priors.em import edge_log_odds
 from .inner import moments, sparse_weights
 from .inner.ssl import ssl_sweeps
+from .task_means import weighted_mean
 
 if TYPE_CHECKING:
     from ...models.multitask import MultiTaskRegression
@@ -276,6 +277,8 @@ def outcome_mode_step(model: MultiTaskRegression, batch: TaskBatch, f: Tensor, s
 def outcome_loss(model: MultiTaskRegression, batch: TaskBatch, f: Tensor, ridge: float) -> Tensor:
     """Mean over tasks of minus the mean log density of their outcomes at the dense mode, differentiable.
 
+    Tasks count by the weights of the batch, which their modes do not know.
+
     Parameters
     ----------
     model : MultiTaskRegression
@@ -304,7 +307,7 @@ def outcome_loss(model: MultiTaskRegression, batch: TaskBatch, f: Tensor, ridge:
     priors = likelihood.priors()
     log_priors = [priors[name].log_prob(value).sum() for name, value in likelihood.values().items()]
     about = sum(log_priors) / (model.n_tasks * n.to(f).mean()) if log_priors else 0.0
-    return -(fit.mean() + about)
+    return -(weighted_mean(fit, batch.weight) + about)
 
 
 def likelihood_step(model: MultiTaskRegression, data: TaskBatch, f: Tensor) -> None:

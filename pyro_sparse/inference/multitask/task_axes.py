@@ -78,6 +78,7 @@ def task_axes(
     steps: int = 200,
     epsilon: tuple[float, ...] = (0.3, 0.1),
     seed: int = 0,
+    task_weight: ArrayLike | None = None,
 ) -> TaskAxes:
     r"""Axes in which tasks use the fewest latents.
 
@@ -96,6 +97,8 @@ def task_axes(
         Smoothing constants, falling, in root mean squares of a weight. The last one should not be below the
         weights' standard errors.
     seed : int
+    task_weight : array_like of shape (task,), optional
+        What each task's terms in these sums, and in the evidence, are multiplied by; positive, with mean 1.
 
     Returns
     -------
@@ -133,21 +136,23 @@ def task_axes(
         "epsilon": sorted(epsilon, reverse=True),
         "seed": seed,
     }
-    turn, objective, same = _search(w, **search)
-    evidence = _evidence(w, turn, **{**search, "n_starts": -(-n_starts // 2)})
+    counts = None if task_weight is None else np.asarray(task_weight, dtype=float)
+    turn, objective, same = _search(w, counts, **search)
+    evidence = _evidence(w, counts, turn, **{**search, "n_starts": -(-n_starts // 2)})
     block = connected_components(evidence < RESOLVED, directed=False)[1]
     return TaskAxes(np.linalg.inv(turn).T, w @ turn.T, objective, evidence, block, same, n_starts)
 
 
 def _search(
-    w: NDArray, n_starts: int, steps: int, epsilon: list[float], seed: int
+    w: NDArray, counts: NDArray | None, n_starts: int, steps: int, epsilon: list[float], seed: int
 ) -> tuple[NDArray, float, int]:
     """The map of the weights (rows give columns of mean square 1), its objective, and starts that agree."""
     d = w.shape[1]
-    values, vectors = np.linalg.eigh(w.T @ w / len(w))
+    counted = w if counts is None else w * counts[:, None]
+    values, vectors = np.linalg.eigh(counted.T @ w / len(w))
     white = (vectors / np.sqrt(values)).T
     v = w @ white.T
-    problem = _Weights(v)
+    problem = _Weights(v, counts)
     generator = torch.Generator().manual_seed(seed)
     start = torch.randn(n_starts, d, d, generator=generator, dtype=torch.float64)
     rate = torch.as_tensor(np.geomspace(*_RATES, n_starts))[:, None, None]
@@ -166,14 +171,16 @@ def _search(
 class _Weights:
     """Squared weights of a batch of maps, r_kt = b_k' v_t for row k of a map and task t, and their number."""
 
-    def __init__(self, weights: NDArray[np.float64]) -> None:
+    def __init__(self, weights: NDArray[np.float64], counts: NDArray[np.float64] | None = None) -> None:
         self.d = weights.shape[1]
         self.weights = torch.as_tensor(weights)
+        self.counts = None if counts is None else torch.as_tensor(counts)
 
     def cost(self, maps: torch.Tensor, epsilon: float) -> torch.Tensor:
         """Smooth number of tasks that use each axis of each map."""
         squared = (maps @ self.weights.T).square_()
-        return (squared / (squared + epsilon**2)).sum(-1)
+        in_use = squared / (squared + epsilon**2)
+        return in_use.sum(-1) if self.counts is None else in_use @ self.counts
 
     def gradient(self, maps: torch.Tensor, kind: str, epsilon: float) -> torch.Tensor:
         """Gradient of the cost by the map ("count"), or of sum log(r^2 + epsilon^2) / 2 ("log")."""
@@ -186,6 +193,8 @@ class _Weights:
                 r.div_(level)
             else:
                 r.mul_(2 * epsilon**2).div_(level.square_())
+            if self.counts is not None:
+                r.mul_(self.counts)
             torch.mm(r, self.weights, out=few_gradients)
         return gradient.view(maps.shape)
 
@@ -214,7 +223,13 @@ def _independent(maps: torch.Tensor) -> torch.Tensor:
 
 
 def _evidence(
-    w: NDArray, turn: NDArray, n_starts: int, steps: int, epsilon: list[float], seed: int
+    w: NDArray,
+    counts: NDArray | None,
+    turn: NDArray,
+    n_starts: int,
+    steps: int,
+    epsilon: list[float],
+    seed: int,
 ) -> NDArray:
     """Standard errors by which an equal mixture of two axes costs more, on tasks the axes were not chosen by.
 
@@ -230,20 +245,37 @@ def _evidence(
         return no_evidence
     more = np.zeros((n, d, d))
     for training, test in folds:
-        fold_turn, *_ = _search(w[training], n_starts, steps, epsilon, seed)
+        fold_turn, *_ = _search(w[training], _of_fold(counts, training), n_starts, steps, epsilon, seed)
         # in the order of the whole
         alike = np.abs(np.corrcoef(w @ turn.T, w @ fold_turn.T, rowvar=False)[:d, d:])
         v = w[test] @ fold_turn[linear_sum_assignment(-np.nan_to_num(alike))[1]].T
-        v = v / np.sqrt((v**2).mean(0))
+        of_test = _of_fold(counts, test)
+        v = v / np.sqrt(_mean(v**2, of_test))
         cost = v**2 / (v**2 + epsilon[-1] ** 2)
         for k in range(d):
             for j in range(k):
                 mixed = v[:, [j, k]] @ np.array([[1.0, 1.0], [1.0, -1.0]])
-                mixed = mixed**2 / (mixed**2).mean(0)
+                mixed = mixed**2 / _mean(mixed**2, of_test)
                 more[test, j, k] = (mixed / (mixed + epsilon[-1] ** 2)).sum(1) - cost[:, j] - cost[:, k]
-    error = more.std(0, ddof=1) / np.sqrt(n)
-    evidence = np.divide(more.mean(0), error, out=np.zeros((d, d)), where=error > 0)
+    mean = _mean(more, counts)
+    if counts is None:
+        error = more.std(0, ddof=1) / np.sqrt(n)
+    else:  # of a weighted mean, with as many rows as the weights are worth
+        error = np.sqrt((counts[:, None, None] ** 2 * (more - mean) ** 2).sum(0) / (n * (n - 1)))
+    evidence = np.divide(mean, error, out=np.zeros((d, d)), where=error > 0)
     return np.where(np.isinf(no_evidence), no_evidence, evidence + evidence.T)
+
+
+def _of_fold(counts: NDArray | None, fold: NDArray) -> NDArray | None:
+    """Weights of some of the tasks, with mean 1."""
+    return None if counts is None else counts[fold] / counts[fold].mean()
+
+
+def _mean(of_tasks: NDArray, counts: NDArray | None) -> NDArray:
+    """Mean over tasks (task, ...), weighted by counts of mean 1."""
+    if counts is None:
+        return np.asarray(of_tasks.mean(0))
+    return np.tensordot(counts, of_tasks, 1) / len(of_tasks)
 
 
 def independent_blocks(latents: ArrayLike, block: ArrayLike, seed: int = 0) -> NDArray[np.float64]:

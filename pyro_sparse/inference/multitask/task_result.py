@@ -32,6 +32,7 @@ from ..training.fit_result import FitResult
 from ..training.restarts import align_latents, in_frame, only_restart
 from .bilevel import left_out_error, samples
 from .outcomes import dispersion
+from .task_means import mean_error
 from .task_notes import dispersion_findings, error_findings, latent_findings, linear_map_only, unused
 from .task_run import in_chunks, raw_latents, solve_tasks
 
@@ -60,7 +61,8 @@ class MultiTaskFit(FitResult):
     error : ndarray (restart,)
         Mean squared error of samples left out of each task, in variances of the target; of held-out tasks
         where there are any. Where outcomes are not normal, what their likelihood makes of that
-        (`outcomes.left_out_ratio`): below 1, better than an intercept alone.
+        (`outcomes.left_out_ratio`): below 1, better than an intercept alone. The mean over tasks goes by
+        their weights, if there are any (`tasks.weight`).
     found : ndarray (restart,)
         Share of the search's random starts that ended at the same axes; NaN without a search.
     agreement : DataFrame
@@ -191,7 +193,7 @@ class MultiTaskFit(FitResult):
             def error_of(batch: TaskBatch, model: MultiTaskRegression = model) -> torch.Tensor:
                 return left_out_error(model, batch, inner, settings["penalty"], settings["ridge"])
 
-            errors.append(float(in_chunks(error_of, judged).nanmean()))
+            errors.append(mean_error(in_chunks(error_of, judged), judged.weight))
         error = np.array(errors)
         best = int(np.where(np.isfinite(error), error, np.inf).argmin())
         permutation, sign, similarity = align_latents(np.stack(frames), best)
@@ -316,6 +318,7 @@ class MultiTaskFit(FitResult):
         filler = 0.0 if likelihood is None else likelihood.filler
         y = new.y * ratio + shift if new.mask is None else np.where(new.mask, new.y * ratio + shift, filler)
         new = replace(new, y=y, target_centre=old.target_centre, target_scale=old.target_scale)
+        new = replace(new, weight=old.weight)
         return replace(self, tasks=new)
 
     @isolated()
@@ -494,6 +497,8 @@ class MultiTaskFit(FitResult):
             f"tasks.{n}": torch.as_tensor(getattr(tasks, n))
             for n in ("centre", "scale", "target_centre", "target_scale")
         }
+        if tasks.weight is not None:
+            arrays["tasks.weight"] = torch.as_tensor(tasks.weight)
         states = {f"restart {r}": model.state_dict() for r, model in enumerate(self.models)}
         files.write(path, "multi-task fit", meta, {"models": states, "arrays": arrays})
 
@@ -550,6 +555,7 @@ def restore(
         task_names=names,
         feature_names=meta["feature_names"],
         lengths=np.zeros(n, dtype=int),
+        weight=arrays.get("tasks.weight"),
     )
     return MultiTaskFit(
         models=models,

@@ -26,6 +26,7 @@ from .outcomes import (
     outcome_loss,
     outcome_mode_step,
 )
+from .task_means import mean_error
 from .task_schedule import TaskSchedule
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class TaskRun(Run):
                 inner=self.inner,
                 penalty=settings.penalty,
                 ridge=settings.ridge,
+                task_weight=batch.weight,
             )
         if not bool(torch.isfinite(loss)):
             raise FloatingPointError("the outer loss is not finite")
@@ -125,7 +127,7 @@ class TaskRun(Run):
             self.heldout,
         )
         self.model.encoder.train()
-        return -np.array([float(error.nanmean())])
+        return -np.array([mean_error(error, self.heldout.weight)])
 
     def _n_edges(self) -> list[int]:
         odds = self.model.prior.edge_log_odds(self.model.weights)

@@ -79,6 +79,20 @@ def test_the_gradient(inner, missing):
     assert (f.grad[~mask] == 0).all()
 
 
+@pytest.mark.parametrize("inner", SOLVERS)
+def test_a_task_of_weight_2_is_a_task_that_is_there_twice(inner):
+    f, y, mask = data()
+    times = torch.tensor([1, 2, 1, 1])
+    f.requires_grad_()
+    options = {"inner": inner, "penalty": 0.2, "ridge": 0.05}
+    weighted = outer_loss(f, y, mask, task_weight=times / times.double().mean(), **options)
+    repeated = outer_loss(*(a.repeat_interleave(times, 0) for a in (f, y, mask)), **options)
+    torch.testing.assert_close(weighted, repeated, rtol=1e-12, atol=0)
+    one, two = (torch.autograd.grad(loss, f)[0] for loss in (weighted, repeated))
+    torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-14)
+    assert not torch.isclose(weighted, outer_loss(f, y, mask, **options), rtol=1e-3)
+
+
 def test_an_unknown_inner_problem():
     f, y, _ = data()
     with pytest.raises(ValueError, match="inner: want lasso, ridge or outer, got 'elastic'"):

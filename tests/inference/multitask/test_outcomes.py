@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -164,6 +165,24 @@ def test_the_gradient_of_the_representation_is_that_of_the_mode():
                 linear[i, j] -= step
             slope = (values[0] - values[1]) / 2e-4
             assert float(gradient[i, j]) == pytest.approx(slope, rel=1e-3, abs=1e-6)
+
+
+def test_a_task_of_weight_2_is_a_task_that_is_there_twice():
+    x, y, *_ = problem("bernoulli", t=4)
+    times = np.array([1, 2, 1, 1])
+    losses = []
+    for at, weight in ((np.arange(4), times / times.mean()), (np.repeat(np.arange(4), times), None)):
+        model = MultiTaskRegression(G, K, likelihood="bernoulli")
+        tasks = as_tasks(x[at], y[at], standardise=False, units=model.take_outcomes)
+        tasks = replace(tasks, weight=weight)
+        torch.manual_seed(0)
+        model.setup(len(at))
+        batch = tasks.batch(dtype=torch.float64)
+        model.double()
+        for _ in range(5):  # to the mode
+            loss = outcome_loss(model, batch, model.latents(batch), 0.01)
+        losses.append((loss, torch.autograd.grad(loss, model.turn)[0]))
+    torch.testing.assert_close(*losses, rtol=1e-6, atol=1e-8)
 
 
 def test_dense_weights_of_white_latents_turn_with_them():
