@@ -34,6 +34,7 @@ __all__ = [
     "design_of",
     "features_of",
     "least_squares",
+    "level_names",
     "named_columns",
     "names_of",
     "rows_of",
@@ -425,7 +426,7 @@ def _term(name: str, role: str, column: pd.Series) -> Term:
         if np.ptp(values) <= _SAME * max(np.abs(values).max(), 1e-300):
             raise ValueError(f"{role}: {name!r} is {values[0]:g} in every row; leave it out")
         return Term(name, role)
-    words = _words(column)
+    words = level_names(column)
     counts = words.value_counts()
     ordered = sorted(counts.index)
     if isinstance(kind, pd.CategoricalDtype):
@@ -443,8 +444,13 @@ def _term(name: str, role: str, column: pd.Series) -> Term:
     return Term(name, role, levels)
 
 
-def _words(column: pd.Series) -> pd.Series:
-    """Levels as text; whole numbers without a point, so that 1 and 1.0 are one level."""
+def level_names(column: pd.Series) -> pd.Series:
+    """Levels as text; whole numbers without a point, so that 1 and 1.0 are one level.
+
+    Parameters
+    ----------
+    column : Series
+    """
 
     def word(value: object) -> object:
         whole = isinstance(value, float | np.floating) and float(value).is_integer()
@@ -462,7 +468,7 @@ def _coded(term: Term, column: pd.Series) -> NDArray[np.float64]:
             raise TypeError(
                 f"{term.role}: {term.name!r} was numbers in the fit, and here it is not ({error})"
             ) from error
-    words = _words(column)
+    words = level_names(column)
     strange = words.notna() & ~words.isin(term.levels)
     if strange.any():
         row = int(strange.to_numpy().argmax())
