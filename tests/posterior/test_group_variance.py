@@ -154,6 +154,28 @@ def test_without_scores_or_with_curves_the_message_says_what_to_ask_for():
         ps.variance_explained(idata, groups=group)
 
 
+def test_groups_are_panels_of_one_scale():
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    _, _, weight, group, scores = _world()
+    scores[:, :, group == "b", 0] = np.random.default_rng(1).normal(size=(2, 200, 150))
+    fit, idata = _idata(weight, scores)
+    views = {"first": fit.feature_names[:6], "second": fit.feature_names[6:]}
+    panels = ps.plots.plot_variance_explained(idata, views, groups=group)
+    assert panels.shape == (2,) and panels[0].figure is panels[1].figure
+    assert [ax.get_title(loc="left").split(":")[0] for ax in panels] == ["a", "b"]
+    share = ps.variance_explained(idata, views, groups=group)["variance"].to_numpy().reshape(2, -1)
+    for ax, numbers in zip(panels, share, strict=True):
+        wanted = ["?" if np.isnan(number) else f"{100 * number:.1f}" for number in numbers]
+        assert [text.get_text() for text in ax.texts] == wanted
+    assert "?" in wanted
+    given = Figure().subplots(1, 2)
+    assert (ps.plots.plot_variance_explained(idata, groups=group, ax=given) == given).all()
+    with pytest.raises(ValueError, match="ax: has 1 axes, wanted one for each of the 2 groups"):
+        ps.plots.plot_variance_explained(idata, groups=group, ax=given[:1])
+
+
 @pytest.mark.slow
 def test_a_fit_finds_the_group_that_a_factor_is_active_in():
     _, x, weight, group, _ = _world(n=200)
