@@ -105,6 +105,16 @@ def test_covariance_is_undone_of_the_prior_and_covers_that_of_the_rows():
     assert abs(np.mean(errors)) < 0.1 < abs(np.mean(naive))
 
 
+def test_a_factor_that_a_group_does_not_have_is_not_called_active():
+    called = []
+    for seed in range(12):
+        _, _, weight, group, scores = _world(n=120, seed=seed)
+        within, _ = covariances_within(scores[0][:, group == "b"], np.tile(np.eye(2), (200, 1, 1)))
+        explained = within[:, 0, 0] * weight[1, 0] ** 2
+        called.append((explained / (explained + NOISE**2) >= 0.01).mean() >= 0.95)
+    assert sum(called) <= 1
+
+
 def test_what_a_group_does_not_measure_is_not_known():
     _, _, weight, group, scores = _world()
     rng = np.random.default_rng(1)
