@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from .columns import as_frame, check_order, row_names
-from .views import SEPARATOR, as_one_table
+from .views import SEPARATOR, as_one_table, obs_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,6 +34,7 @@ __all__ = [
     "design_of",
     "features_of",
     "least_squares",
+    "level_names",
     "named_columns",
     "names_of",
     "rows_of",
@@ -144,17 +145,57 @@ class Design:
 
 
 # ---- what the caller gave ----------------------------------------------------------------------------------
-def _in_a_view(name: str, frame: pd.DataFrame) -> str:
-    """What to give instead, where columns of views end so."""
-    alike = [str(column) for column in frame.columns if str(column).endswith(f":{name}")]
-    if not alike and all(SEPARATOR in str(column) for column in frame.columns):
-        return (
-            f"; obs of views are not read: give values by row, as "
-            f"mdata.obs[{name!r}].loc[pyro_sparse.join_views(mdata).index]"
+def _columns_by_name(data: Any, role: str, names: Iterable[str]) -> pd.DataFrame:
+    """Columns of a table, of an AnnData's obs or of a MuData's, of the table's rows and in their order."""
+    frame, obs = data if isinstance(data, pd.DataFrame) else None, obs_of(data)
+    columns = []
+    for name in names:
+        in_obs = obs is not None and name in obs.columns
+        if frame is not None and name in frame.columns:
+            if in_obs:
+                raise ValueError(
+                    f"{role}: {name!r} is a column of the joined views and of obs; give the values, "
+                    f"mdata.obs[{name!r}].loc[pyro_sparse.join_views(mdata).index], or rename one of them"
+                )
+            columns.append(frame[name])
+        elif obs is not None and in_obs:
+            columns.append(obs[name] if frame is None else _by_row(role, obs[name], frame.index))
+        else:
+            raise ValueError(f"{role}: X has no column {name!r}; {_what_there_is(name, frame, obs)}")
+    return pd.concat(columns, axis=1)
+
+
+def _by_row(role: str, column: pd.Series, rows: pd.Index) -> pd.Series:
+    """A column of a MuData's obs, by the names of the joined rows."""
+    if column.index.has_duplicates:
+        again = column.index[column.index.duplicated()][0]
+        raise ValueError(f"{role}: obs has the row {again!r} twice; wanted each once, to be found by name")
+    absent = rows.difference(column.index, sort=False)
+    if len(absent):
+        raise ValueError(
+            f"{role}: obs has no row {absent[0]!r}, which a view has, {len(absent)} such row(s) in all; "
+            f"wanted {column.name!r} of every row: add them to obs, or give the values by row"
         )
-    if not alike:
-        return ""
-    return f"; columns of views are called by both names: {alike[0]!r}, or give a Series by row"
+    return column.loc[rows]
+
+
+def _what_there_is(name: str, frame: pd.DataFrame | None, obs: pd.DataFrame | None) -> str:
+    """What to give instead of a name that is not there."""
+    first = frame if frame is not None else cast(pd.DataFrame, obs)
+    words = f"it has {', '.join(map(str, first.columns[:8]))}" + " …" * (first.shape[1] > 8)
+    if frame is None:
+        return words
+    if obs is not None:
+        words += f"; obs has {', '.join(map(str, obs.columns[:8])) or 'none'}" + " …" * (obs.shape[1] > 8)
+    every = [*frame.columns, *([] if obs is None else obs.columns)]
+    alike = [str(column) for column in every if str(column).endswith(f"{SEPARATOR}{name}")]
+    if alike:
+        return f"{words}; columns of views are called by both names: {alike[0]!r}, or give a Series by row"
+    if all(SEPARATOR in str(column) for column in frame.columns):
+        beside = "mdata.pull_obs() adds them to that of the MuData" if obs is not None else "a MuData has one"
+        words += f"; obs of single views is not read ({beside}): give values by row, in the order of "
+        words += "pyro_sparse.join_views(X).index"
+    return words
 
 
 def taken_out(
@@ -164,8 +205,9 @@ def taken_out(
 
     Parameters
     ----------
-    data : array_like (row, feature), DataFrame or AnnData
-        Of an AnnData names are those of `obs`.
+    data : array_like (row, feature), DataFrame, AnnData or views
+        Of an AnnData names are those of `obs`, of a MuData those of its columns, "view:feature", and of `obs`
+        of all rows, which are matched by name.
     given : mapping of str to any
         By role: names of columns, or values.
     taken : iterable of str
@@ -181,39 +223,39 @@ def taken_out(
     Raises
     ------
     ValueError
-        No column has that name.
+        No column has that name, or one of the views and one of `obs`; `obs` lacks a row that a view has.
     TypeError
         Names, and the table has none.
     """
     data = as_frame(as_one_table(data))
     here = {role: values for role, values in given.items() if values is not None}
-    frame = data if isinstance(data, pd.DataFrame) else getattr(data, "obs", None)
+    is_named = isinstance(data, pd.DataFrame) or obs_of(data) is not None
     names = {role: named_columns(values, data) for role, values in here.items()}
     gone: list[str] = []
     for role, wanted in names.items():
         if wanted is None:
             continue
-        if frame is None:
+        if not is_named:
             raise TypeError(
                 f"{role}: got the name {wanted[0]!r}, and X has no names of columns; give the values "
                 "themselves, one for each row"
             )
-        for name in wanted:
-            if name not in frame.columns:
-                raise ValueError(
-                    f"{role}: X has no column {name!r}; it has {', '.join(map(str, frame.columns[:8]))}"
-                    + (" …" if frame.shape[1] > 8 else "")
-                    + _in_a_view(name, frame)
-                )
-        here[role] = frame[list(wanted)]
+        here[role] = _columns_by_name(data, role, wanted)
         gone += wanted
-    left = [name for name in taken if name not in gone and frame is not None and name in frame.columns]
+    left = [name for name in taken if name not in gone and name in _names_in(data)]
     # before what is given: of two the caller's own word counts
-    here = {**{name: cast(pd.DataFrame, frame)[name] for name in left}, **here}
+    here = {**{name: _columns_by_name(data, name, [name])[name] for name in left}, **here}
     gone += left
     if isinstance(data, pd.DataFrame) and gone:
-        data = data.drop(columns=list(dict.fromkeys(gone)))
+        data = data.drop(columns=[name for name in dict.fromkeys(gone) if name in data.columns])
     return data, here, tuple(dict.fromkeys(gone))
+
+
+def _names_in(data: Any) -> set[Any]:
+    """All that columns can be called by: those of a table and of obs."""
+    obs = obs_of(data)
+    names = set() if obs is None else set(obs.columns)
+    return names | set(data.columns) if isinstance(data, pd.DataFrame) else names
 
 
 def features_of(data: TableLike, taken: tuple[str, ...]) -> TableLike:
@@ -252,8 +294,7 @@ def named_columns(values: Any, data: Any) -> list[str] | None:
     names = names_of(values)
     if names is None or isinstance(values, str):
         return names
-    frame = data if isinstance(data, pd.DataFrame) else getattr(data, "obs", None)
-    there = frame is not None and set(names) <= set(frame.columns)
+    there = set(names) <= _names_in(data)
     n_rows = data.shape[0] if hasattr(data, "shape") else len(data)
     return names if there or len(names) != n_rows else None
 
@@ -425,7 +466,7 @@ def _term(name: str, role: str, column: pd.Series) -> Term:
         if np.ptp(values) <= _SAME * max(np.abs(values).max(), 1e-300):
             raise ValueError(f"{role}: {name!r} is {values[0]:g} in every row; leave it out")
         return Term(name, role)
-    words = _words(column)
+    words = level_names(column)
     counts = words.value_counts()
     ordered = sorted(counts.index)
     if isinstance(kind, pd.CategoricalDtype):
@@ -443,8 +484,13 @@ def _term(name: str, role: str, column: pd.Series) -> Term:
     return Term(name, role, levels)
 
 
-def _words(column: pd.Series) -> pd.Series:
-    """Levels as text; whole numbers without a point, so that 1 and 1.0 are one level."""
+def level_names(column: pd.Series) -> pd.Series:
+    """Levels as text; whole numbers without a point, so that 1 and 1.0 are one level.
+
+    Parameters
+    ----------
+    column : Series
+    """
 
     def word(value: object) -> object:
         whole = isinstance(value, float | np.floating) and float(value).is_integer()
@@ -462,7 +508,7 @@ def _coded(term: Term, column: pd.Series) -> NDArray[np.float64]:
             raise TypeError(
                 f"{term.role}: {term.name!r} was numbers in the fit, and here it is not ({error})"
             ) from error
-    words = _words(column)
+    words = level_names(column)
     strange = words.notna() & ~words.isin(term.levels)
     if strange.any():
         row = int(strange.to_numpy().argmax())

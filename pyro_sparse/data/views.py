@@ -18,9 +18,20 @@ from .columns import as_frame
 if TYPE_CHECKING:
     from .._utils.types import TableLike
 
-__all__ = ["SEPARATOR", "as_one_table", "join_views", "views_of"]
+__all__ = ["SEPARATOR", "as_one_table", "join_views", "obs_of", "views_of"]
 
 SEPARATOR = ":"  # between the name of a view and that of a feature
+_OBS = "obs"  # of `DataFrame.attrs`
+
+
+class _Obs:
+    """Columns beside the features, which pandas hands on by reference: it copies and compares attributes."""
+
+    def __init__(self, frame: pd.DataFrame):
+        self.frame = frame
+
+    def __deepcopy__(self, memo: object) -> _Obs:
+        return self
 
 
 def join_views(views: Mapping[str, TableLike]) -> pd.DataFrame:
@@ -83,7 +94,7 @@ def join_views(views: Mapping[str, TableLike]) -> pd.DataFrame:
 
 
 def as_one_table(data: TableLike) -> TableLike:
-    """Views joined; anything else as it is.
+    """Views joined, with `obs` of a MuData beside them (`obs_of`); anything else as it is.
 
     Parameters
     ----------
@@ -92,8 +103,26 @@ def as_one_table(data: TableLike) -> TableLike:
     is_mudata = hasattr(data, "mod") and hasattr(data, "obs_names")
     is_mapping = isinstance(data, Mapping) and not hasattr(data, "shape")  # as some sparse matrices are
     if is_mudata or is_mapping:
-        return join_views(cast("Mapping[str, TableLike]", data))
+        joined = join_views(cast("Mapping[str, TableLike]", data))
+        if isinstance(obs := getattr(data, "obs", None), pd.DataFrame):
+            joined.attrs[_OBS] = _Obs(obs)
+        return joined
     return data
+
+
+def obs_of(data: object) -> pd.DataFrame | None:
+    """What stands beside the features of an AnnData, or of a MuData's joined views; None of anything else.
+
+    Parameters
+    ----------
+    data : any
+        After `as_one_table`. Rows of the answer are those of the MuData, in its order.
+    """
+    if isinstance(data, pd.DataFrame):
+        beside = data.attrs.get(_OBS)
+        return beside.frame if isinstance(beside, _Obs) else None
+    obs = getattr(data, "obs", None)
+    return obs if isinstance(obs, pd.DataFrame) else None
 
 
 def views_of(feature_names: list[str]) -> dict[str, list[int]]:

@@ -255,8 +255,9 @@ def fit(
         Size factors of counts.
     covariates : DataFrame, Series, mapping or array (row, covariate), or names of columns, optional
         Numbers, or categories (text, booleans, a pandas categorical), whose effects on the features are none
-        of the factors': factors, edges and loadings are net of them. Named columns of X are no features. Each
-        covariate has an effect on every feature's linear predictor, under a wide prior in the chains.
+        of the factors': factors, edges and loadings are net of them. Named columns of X are no features; of
+        an AnnData or a MuData names are those of `obs`, whose rows are found by name. Each covariate has an
+        effect on every feature's linear predictor, under a wide prior in the chains.
         For an `ObservedTransition`: of every frame; no edges, and always in the sum of every variable.
     groups : as `covariates`, optional
         Categories whatever they hold: batches, schools, persons with several rows. Each group has an effect

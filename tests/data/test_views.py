@@ -64,14 +64,88 @@ def test_what_cannot_be_joined_is_refused(views, error, says):
         join_views(views)
 
 
-def test_names_of_obs_are_refused_with_what_to_give():
+def _mudata(obs: pd.DataFrame, views=None) -> SimpleNamespace:
+    """What is read of a MuData, whose package need not be installed."""
+    return SimpleNamespace(mod=views or {"rna": RNA, "protein": PROTEIN}, obs_names=obs.index, obs=obs)
+
+
+SITES = pd.DataFrame({"site": list("xuvw"), "age": [40, 10, 20, 30]}, list("dabc"))
+
+
+def test_names_are_looked_for_in_obs_of_all_rows_and_matched_by_row():
+    data, given, taken = taken_out(_mudata(SITES), {"groups": "site", "covariates": ["age"]})
+    assert list(data.columns) == ["rna:g1", "rna:g2", "protein:g1"] and taken == ("site", "age")
+    assert given["groups"]["site"].tolist() == ["u", "v", "w", "x"]  # rows of the join are a, b, c, d
+    assert given["covariates"]["age"].tolist() == [10, 20, 30, 40]
+    _, both, _ = taken_out(_mudata(SITES), {"covariates": ["age", "protein:g1"]})
+    assert both["covariates"].columns.tolist() == ["age", "protein:g1"]
+    _, again, _ = taken_out(_mudata(SITES), {}, ("site",))  # as of new rows, where the fit took it
+    assert again["site"].tolist() == ["u", "v", "w", "x"]
+    joined = as_one_table(_mudata(SITES))
+    few = joined.iloc[[2, 0]].drop(columns="rna:g1").copy()  # as reading a table does
+    assert taken_out(few, {"groups": "site"})[1]["groups"]["site"].tolist() == ["w", "u"]
+    assert not join_views(_mudata(SITES)).attrs  # what a user holds can be written as it is
+
+
+@pytest.mark.parametrize(
+    ("obs", "name", "says"),
+    [
+        (SITES[:2], "site", "groups: obs has no row 'b', which a view has, 2 such row"),
+        (SITES.iloc[[0, 0, 1, 2, 3]], "site", "groups: obs has the row 'd' twice"),
+        (SITES, "batch", "no column 'batch'; it has rna:g1.*; obs has site, age; obs of single views"),
+        (SITES.rename(columns={"site": "rna:site"}), "site", "called by both names: 'rna:site'"),
+        (
+            SITES.rename(columns={"site": "rna:g1"}), "rna:g1",
+            r"'rna:g1' is a column of the joined views and of obs; give the values, mdata.obs\['rna:g1'\]",
+        ),
+    ],
+)  # fmt: skip
+def test_names_that_obs_cannot_answer_are_refused(obs, name, says):
+    with pytest.raises(ValueError, match=says):
+        taken_out(_mudata(obs), {"groups": name})
+
+
+def test_obs_of_one_view_is_refused_with_what_to_give():
     anndata = pytest.importorskip("anndata")
     site = pd.DataFrame({"site": ["u", "v"]}, ["a", "b"])
     views = {"rna": anndata.AnnData(np.ones((2, 3)), obs=site)}
-    with pytest.raises(
-        ValueError, match=r"no column 'site'.*mdata.obs\['site'\].loc\[pyro_sparse.join_views"
-    ):
+    with pytest.raises(ValueError, match=r"no column 'site'.*in the order of pyro_sparse.join_views"):
         taken_out(views, {"groups": "site"})
+    assert taken_out(views["rna"], {"groups": "site"})[1]["groups"]["site"].tolist() == ["u", "v"]
+
+
+def test_a_fit_takes_groups_and_weights_from_obs():
+    """The same as with the values by row, in the fit and for new rows."""
+    rng = np.random.default_rng(0)
+    names = [f"s{i}" for i in range(60)]
+    batch = rng.choice(["u", "v"], 60)
+    x = rng.normal(size=(60, 1)) + 0.5 * rng.normal(size=(60, 6)) + (batch == "v")[:, None]
+    rna = pd.DataFrame(x[:, :3], names, ["g1", "g2", "g3"])
+    views = {"rna": rna, "protein": pd.DataFrame(x[:50, 3:], names[:50], ["p1", "p2", "p3"])}
+    obs = pd.DataFrame({"batch": batch, "times": 1 + np.arange(60) % 2}, names)
+    mdata = _mudata(obs[::-1], views)
+    options = {"restarts": 1, "steps": 40, "seed": 0, "progress": False}
+
+    def model():
+        return ps.models.SparseDecoder(n_factors=1, decoder="linear")
+
+    by_name = ps.fit(model(), mdata, groups="batch", **options)
+    by_row = ps.fit(model(), views, groups=obs["batch"], **options)
+    np.testing.assert_array_equal(by_name.weights, by_row.weights)
+    assert by_name.feature_names == by_row.feature_names and by_name.table.design.taken == ("batch",)
+    np.testing.assert_array_equal(by_name.transform(mdata), by_row.transform(views, groups=obs["batch"]))
+    with pytest.raises(ValueError, match="'batch' is not there"):
+        by_name.transform(views)
+    counted = ps.fit(
+        model(), mdata, sample_weight="times", sample_weight_type="frequency", groups="batch", **options
+    )
+    assert counted.table.design.n_rows == 90
+    mudata, anndata = pytest.importorskip("mudata"), pytest.importorskip("anndata")
+    with mudata.set_options(pull_on_update=False):
+        real = mudata.MuData({name: anndata.AnnData(frame) for name, frame in views.items()})
+    real.obs["batch"] = obs.loc[real.obs_names, "batch"]
+    of_real = ps.fit(model(), real, groups="batch", **options)
+    np.testing.assert_allclose(of_real.weights, by_row.weights, atol=1e-4)
 
 
 @pytest.mark.slow

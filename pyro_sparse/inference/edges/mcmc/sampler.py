@@ -496,6 +496,7 @@ def _packed(
         confirmed=diagnostics.confirmed,
         attrs={
             "rows_used": len(table.x),
+            "decoder": fit.model.decoder_kind,
             "edge_means": edge,
             "sweeps": done,
             "sweeps_wanted": wanted,
