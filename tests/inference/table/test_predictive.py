@@ -175,7 +175,7 @@ def test_arviz_reads_them(world, tmp_path):
 
 
 def test_a_column_that_is_not_normal_is_seen():
-    x = rows(200, 3).fillna(10.0)
+    x = rows(200, 3)
     x["a"] = np.where(x["a"] > 10, 3, -3) + 0.2 * np.random.default_rng(0).normal(size=200)
     fit = ps.fit(linear(), x, steps=200, n_factors_init=[2], **QUICK)
     checked = ps.posterior_predictive(fit, fit.edge_posterior(sweeps=80, warm_up=40, chains=2))

@@ -9,7 +9,7 @@ from sklearn import datasets as known
 
 import pyro_sparse as ps
 from pyro_sparse.data.checks._cells import cells_of
-from pyro_sparse.data.checks.kinds import entry_mistakes
+from pyro_sparse.data.checks.kinds import entry_mistakes, missing_codes
 from pyro_sparse.data.checks.rows import outlying_cells
 from pyro_sparse.data.read import as_table
 from pyro_sparse.likelihoods import Normal, get_likelihood
@@ -20,7 +20,7 @@ N = 200
 def notes(x, **options):
     likelihood = Normal()
     cells = cells_of(as_table(x, likelihood=likelihood, **options), likelihood)
-    return [str(finding) for finding in entry_mistakes(cells)]
+    return [str(finding) for finding in [*entry_mistakes(cells), *missing_codes(cells)]]
 
 
 def normal(seed=0, n=N):
