@@ -289,7 +289,7 @@ def test_cells_that_are_cut_off_are_named():
     table.loc[[50, 90], "a"] = [80.0, -60.0]
     with pytest.warns(RuntimeWarning, match="column 'a' has 2 cells far from all others"):
         fit = fitted(table)
-    far, cut_off = [f for f in fit.findings if f.kind == "cells"]
+    cut_off, far = [f for f in fit.findings if f.kind == "cells"]
     assert far.columns == cut_off.columns == ("a",)
     assert cut_off.message.startswith("2 cells of a lie more than eight robust")
     assert not [f for f in fitted(system(n=200)).findings if f.kind == "cells"]
