@@ -210,7 +210,8 @@ class MultiTaskSparseRegressor(
             predictions = self.fit_.intercept[self.fit_.best] + self.fit_.transform(X) @ self.coef_.T
             return predictions[:, 0] if self._flat else predictions
         labels = self.tasks_[_places(task, self.tasks_, len(X))]
-        return self.fit_.predict(X, [str(label) for label in labels])
+        # by `coef_`, as without labels
+        return self.fit_.predict(X, [str(label) for label in labels], weights="mode")
 
     def score(
         self,

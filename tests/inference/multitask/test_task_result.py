@@ -17,6 +17,7 @@ from pyro_sparse.models import MultiTaskRegression
 from pyro_sparse.priors import SpikeSlabLasso
 from tests._framed import Convertible
 from tests._tasks import quick_fit, tasks_on_latents
+from tests._tasks import quick_fit, tasks_on_latents
 
 pytestmark = pytest.mark.usefixtures("hurried_module")
 
@@ -235,6 +236,23 @@ def test_latents_without_a_task_are_told():
     assert note.factors == ("latent 2",)
     noise = np.random.default_rng(3).normal(size=Y.shape)
     assert any("used by no task" in note for note in made(y=noise).warnings)
+
+
+def test_normal_targets_are_predicted_by_posterior_means_where_the_mode_lacks_weights():
+    x, y, *_ = tasks_on_latents(t=40, noise=2.5)
+    fit = quick_fit(x, y, restarts=1)
+    assert [finding.kind for finding in fit.findings].count("mode") == 1
+    by_mean = fit.predict(weights="mean")
+    np.testing.assert_array_equal(fit.predict(), by_mean)
+    assert (by_mean.std(1) > fit.predict(weights="mode").std(1)).any()
+    np.testing.assert_allclose(by_mean.mean(1), y.mean(1), rtol=1e-4)
+
+
+def test_tasks_that_use_no_latent_are_not_blamed_on_the_spike():
+    clear = made(seeds=(0,))
+    assert (clear.weights[0] == 0).all(1).mean() > 0.1
+    assert "mode" not in {finding.kind for finding in clear.findings}
+    np.testing.assert_array_equal(clear.predict(), clear.predict(weights="mode"))
 
 
 def test_a_saved_fit_is_the_same_fit(trained, tmp_path):
