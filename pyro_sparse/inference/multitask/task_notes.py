@@ -20,7 +20,6 @@ __all__ = [
     "latent_findings",
     "linear_map_only",
     "mode_findings",
-    "tasks_at_zero",
     "unused",
 ]
 
@@ -179,7 +178,7 @@ def mode_findings(
     names : sequence of str
         Of the tasks.
     """
-    idle = np.flatnonzero(~(weights != 0).any(1))
+    idle = np.flatnonzero(~(weights != 0).any(1)).tolist()
     known = gains[idle][np.isfinite(gains[idle])]
     chance = stats.chi2.sf(known.sum(), len(known) * weights.shape[1]) if len(known) else 1.0
     if len(idle) < _MANY_AT_ZERO * len(names) or chance > _CHANCE:
@@ -190,8 +189,8 @@ def mode_findings(
         Finding(
             "mode",
             f"{len(idle)} of {len(names)} tasks ({listed}) have no weight at the mode, while dense weights "
-            f"explain their rows better than chance: under a spike of rate {spike:.3g} a weight is 0 unless it "
-            f"gains some {np.log(spike / slab):.2g} nats of log-likelihood, and few rows seldom say so much",
+            f"explain their rows better than chance: under a spike of rate {spike:.3g} a weight is 0 unless "
+            f"it gains some {np.log(spike / slab):.2g} nats of log-likelihood, and few rows seldom say so much",
             "take edges and weights from edge_posterior(), as predict() does, not from fit.weights; or a "
             f"wider spike, prior=SpikeSlabLasso(lambda0={max(spike / _WIDER, 2 * slab):.3g}, a=1.0, b=1.0)",
             columns=tuple(names[t] for t in idle),

@@ -438,6 +438,14 @@ class MultiTaskFit(FitResult):
         model, w, intercept = self._predicting(weights)
         return self._expected(model, intercept[t] + (z * w[t]).sum(-1), t)
 
+    @isolated()
+    @torch.no_grad()
+    def _predict_all(self, X: TableLike) -> np.ndarray:
+        """Expected targets of every row in every task, (row, task), as `predict` has them."""
+        z = self.transform(X)
+        model, w, intercept = self._predicting("auto")
+        return self._expected(model, intercept + z @ w.T, np.arange(len(w)))
+
     def _predicting(self, by: str) -> tuple[MultiTaskRegression, np.ndarray, np.ndarray]:
         """The model that predicts, its weights in the fit's frame and its intercepts, in model units."""
         mean = by == "mean" or (by == "auto" and self._means_by_default)

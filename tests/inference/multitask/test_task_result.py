@@ -17,7 +17,6 @@ from pyro_sparse.models import MultiTaskRegression
 from pyro_sparse.priors import SpikeSlabLasso
 from tests._framed import Convertible
 from tests._tasks import quick_fit, tasks_on_latents
-from tests._tasks import quick_fit, tasks_on_latents
 
 pytestmark = pytest.mark.usefixtures("hurried_module")
 
