@@ -189,8 +189,9 @@ def mode_findings(
         Finding(
             "mode",
             f"{len(idle)} of {len(names)} tasks ({listed}) have no weight at the mode, while dense weights "
-            f"explain their rows better than chance: under a spike of rate {spike:.3g} a weight is 0 unless "
-            f"it gains some {np.log(spike / slab):.2g} nats of log-likelihood, and few rows seldom say so much",
+            "explain their rows better than chance: with a spike of rate "
+            f"{spike:.3g} a weight is 0 unless it gains some {np.log(spike / slab):.2g} nats of "
+            "log-likelihood, and few rows seldom say so much",
             "take edges and weights from edge_posterior(), as predict() does, not from fit.weights; or a "
             f"wider spike, prior=SpikeSlabLasso(lambda0={max(spike / _WIDER, 2 * slab):.3g}, a=1.0, b=1.0)",
             columns=tuple(names[t] for t in idle),

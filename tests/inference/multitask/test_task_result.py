@@ -392,3 +392,22 @@ def test_with_as_many_rows_as_latents_nothing_is_without_a_doubt_and_nothing_is_
     table = ps.summary(fit.edge_posterior())
     assert not table["selected"].any()
     assert (table["verdict"] == "open").all()
+
+
+def test_tasks_with_one_row_take_part_with_open_edges_at_the_share_of_the_others():
+    x, y, *_ = tasks_on_latents(t=40)
+    targets = y.copy()
+    targets[[3, 7], 1:] = np.nan
+    fit = quick_fit(x, targets, restarts=1)
+    few = [finding for finding in fit.findings if finding.kind == "rows"]
+    assert few and few[0].columns == ("task 4", "task 8") and few[0].is_doubt
+    edges = fit.edge_posterior()
+    p = ps.edge_prob(edges).to_numpy()
+    shares = edges["posterior"]["eta"].to_numpy()[0, 0]
+    np.testing.assert_allclose(p[[3, 7]], np.stack([shares, shares]), atol=1e-3)
+    table = ps.summary(edges)
+    assert (table.loc[table["task"].isin(["task 4", "task 8"]), "verdict"] == "open").all()
+    assert fit.predict()[3, 0] == pytest.approx(y[3, 0])
+    alone = fit.adapt([x[3, :1]], [y[3, :1]])
+    assert alone.predict()[0, 0] == pytest.approx(y[3, 0])
+    np.testing.assert_allclose(ps.edge_prob(alone.edge_posterior()), 0.5, atol=1e-3)
