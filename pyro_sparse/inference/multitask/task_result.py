@@ -17,14 +17,14 @@ import torch
 
 from ..._utils.checks import check_whole
 from ..._utils.display import AgreementTable
-from ..._utils.recorded import describe, rebuild
+from ..._utils.recorded import describe
 from ..._utils.torch_state import first_rows, isolated, undisturbed
 from ..._utils.types import ArvizData, TableLike, VectorLike
 from ..._utils.version import __version__
 from ...data.columns import as_frame, check_order, row_names, text_columns
 from ...data.task_arrays import column, task_labels
 from ...data.tasks import TaskBatch, Tasks, as_tasks
-from ...findings.finding import Finding, read_findings, write_findings
+from ...findings.finding import Finding, write_findings
 from ...posterior.method_names import warned_name
 from ..training import checkpoint as files
 from ..training._repr import in_short
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from ...likelihoods import Likelihood
     from ...models.multitask import MultiTaskRegression
 
-__all__ = ["MultiTaskFit"]
+__all__ = ["ARRAYS", "MEANS", "MultiTaskFit"]
 
-_ARRAYS = ("error", "found")
+ARRAYS = ("error", "found")
 _ROWS = 2000  # encoded at once
-_MEANS = "mean weights"  # of the states in a file
+MEANS = "mean weights"  # of the states in a file
 
 
 @dataclass
@@ -559,7 +559,7 @@ class MultiTaskFit(FitResult):
             "settings": self.settings,
             "findings": write_findings(self.findings),
         }
-        arrays = {n: torch.as_tensor(getattr(self, n)) for n in _ARRAYS}
+        arrays = {n: torch.as_tensor(getattr(self, n)) for n in ARRAYS}
         arrays |= {f"alignment.{n}": torch.as_tensor(v) for n, v in self.alignment.items()}
         arrays |= {
             f"tasks.{n}": torch.as_tensor(getattr(tasks, n))
@@ -569,7 +569,7 @@ class MultiTaskFit(FitResult):
         if self._at_means is None and self._means_by_default and tasks.y.shape[1]:
             self._mean_model()  # a loaded fit has no rows to compute it from
         if self._at_means is not None:
-            states[_MEANS] = self._at_means.state_dict()
+            states[MEANS] = self._at_means.state_dict()
         files.write(path, "multi-task fit", meta, {"models": states, "arrays": arrays})
 
 
@@ -593,60 +593,3 @@ def _check_outcomes(model: MultiTaskRegression, tasks: Tasks) -> None:
     if model.likelihood is not None:
         cells = tasks.y if tasks.mask is None else np.where(tasks.mask, tasks.y, np.nan)
         model.likelihood.check(cells.T, tasks.task_names)
-
-
-def restore(
-    model: MultiTaskRegression,
-    meta: dict[str, Any],
-    states: dict[str, dict[str, torch.Tensor]],
-    arrays: dict[str, np.ndarray],
-) -> MultiTaskFit:
-    """A fit from what `MultiTaskFit.save` wrote; its tasks have names and units, but no rows.
-
-    Parameters
-    ----------
-    model : MultiTaskRegression
-        Made the same way.
-    meta : dict
-    states : dict
-        One state of a model for each restart.
-    arrays : dict of str to ndarray
-    """
-    names, models = meta["task_names"], []
-    if meta.get("outcomes") is not None:
-        bound = model.likelihood
-        model.declare_outcomes(rebuild(meta["outcomes"]))
-        model.likelihood = bound
-    for state in states.values():  # also of the mean weights, which come last
-        restored = copy.deepcopy(model)
-        with undisturbed():
-            restored.setup(n_tasks=len(names))
-        restored.to(getattr(torch, meta["dtype"]))
-        restored.load_state_dict(state)
-        models.append(restored.eval())
-    n = len(names)
-    units = ("centre", "scale", "target_centre", "target_scale")
-    measured: dict[str, Any] = {unit: arrays[f"tasks.{unit}"] for unit in units}
-    tasks = Tasks(
-        x=np.zeros((n, 0, *model.shape)),
-        y=np.zeros((n, 0)),
-        mask=None,
-        **measured,
-        task_names=names,
-        feature_names=meta["feature_names"],
-        lengths=np.zeros(n, dtype=int),
-    )
-    at_means = models.pop() if _MEANS in states else None
-    fit = MultiTaskFit(
-        models=models,
-        tasks=tasks,
-        best=meta["best"],
-        **{k: arrays[k] for k in _ARRAYS},
-        agreement=AgreementTable(meta["agreement"]).rename_axis("restart"),
-        history=pd.DataFrame(meta["history"]),
-        alignment={k: arrays[f"alignment.{k}"] for k in ("permutation", "sign", "similarity", "block")},
-        settings=meta["settings"],
-        findings=read_findings(meta["findings"]),
-    )
-    fit._at_means = at_means
-    return fit
