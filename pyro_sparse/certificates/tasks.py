@@ -84,15 +84,14 @@ def _assumptions(fit: MultiTaskFit | None, idata: ArvizData) -> pd.DataFrame:
             z = fit.transform()
             spread = sufficient_representation(z[np.isfinite(z).all(-1)])
             rows["3.3 latents vary"] = _row(spread.holds, spread)
-        weights = fit.model_weights[fit.best]
-        span = sufficient_tasks(weights)
+        # means given the data: at the mode a weight may be zero that is more probable than not
+        draws = _arviz.get_group(idata, "posterior")["weight"].isel(chain=fit.best)
+        mean = draws.mean("draw").transpose("task", "latent").to_numpy() / fit.tasks.target_scale[:, None]
+        span = sufficient_tasks(mean)
         rows["3.4 tasks vary"] = _row(span.holds, span)
         used = p > 0.5
         several = used.any(1)
         if several.any():
-            # the mean given the data: at the mode a weight may be zero that is more probable than not
-            draws = _arviz.get_group(idata, "posterior")["weight"].isel(chain=fit.best)
-            mean = draws.mean("draw").transpose("task", "latent").to_numpy() / fit.tasks.target_scale[:, None]
             within = sufficient_within_supports(np.where(used, mean, 0.0)[several], used[several])
             tested = np.isfinite(within.concentration)
             refuted = within.p_value[tested] <= within.level / max(len(within.p_value), 1)

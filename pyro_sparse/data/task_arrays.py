@@ -31,7 +31,6 @@ __all__ = [
 ]
 
 _WORDS = 3  # of levels, that a message shows
-_LEAST_ROWS = 2  # targets are divided by their standard deviation, and one has none
 Argument = TypeVar("Argument")
 TasksLike: TypeAlias = "TableLike | VectorLike | Sequence[TableLike] | Sequence[VectorLike]"
 
@@ -285,11 +284,13 @@ def check(
             f"X: one sample has shape {xs[0].shape[1:]}, those of the fit {shape}; give the same features"
         )
     targets = [y[~np.isnan(y)] for y in ys]
-    small = {n: len(y) for n, y in zip(names, targets, strict=True) if len(y) < _LEAST_ROWS}
-    if small:
+    if empty := [n for n, y in zip(names, targets, strict=True) if not len(y)]:
+        raise ValueError(f"y: {_some(empty)} has no target, want at least 1; drop the task")
+    single = np.array([len(y) == 1 for y in targets])
+    if single.all() and shape is None and not constant:
         raise ValueError(
-            f"y: {_some(small)} has {next(iter(small.values()))} target(s), want at least {_LEAST_ROWS}; "
-            "drop the task"
+            "y: every task has 1 target, and one has no standard deviation to be divided by; want at least 2 "
+            "in some tasks"
         )
     with np.errstate(over="ignore", invalid="ignore"):
         centres, scales = (np.array([of(y) for y in targets]) for of in (np.mean, np.std))
@@ -301,7 +302,8 @@ def check(
             f"y: {_some(far)} has targets so large or so small that their standard deviation cannot be "
             "computed; give them in other units"
         )
-    flat = [n for n, is_same in zip(names, same | is_flat(scales, centres), strict=True) if is_same]
+    still = (same | is_flat(scales, centres)) & ~single  # one target takes the scale of the other tasks
+    flat = [n for n, is_still in zip(names, still, strict=True) if is_still]
     if flat and not constant:
         raise ValueError(f"y: {_some(flat)} has a constant target, which says nothing; drop the task")
 

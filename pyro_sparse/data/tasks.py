@@ -86,8 +86,9 @@ class Tasks:
     x : ndarray (task, sample, ...)
         Inputs, in the caller's units; padded with the task's first row.
     y : ndarray (task, sample)
-        Targets, centred and scaled in every task; 0 where missing. Outcomes that are not normal are in the
-        units of their likelihood, and its filler where missing.
+        Targets, centred and scaled in every task (a single one by the median scale of the others); 0 where
+        missing. Outcomes that are not normal are in the units of their likelihood, and its filler where
+        missing.
     mask : ndarray of bool (task, sample) or None
     centre, scale : ndarray
         Of the inputs: one number per feature, or one in all for images.
@@ -213,7 +214,7 @@ def as_tasks(
         numbers in it ("site 2" before "site 10"). Without it see the other forms.
     standardise : bool
         z-score the inputs over all rows (images: one centre and scale in all). Targets always are, in
-        each task, so that no task outweighs the others.
+        each task, so that no task outweighs the others; a single target by the scale of the other tasks.
     like : Tasks, optional
         Use these tasks' features, centre and scale (new tasks for a fitted model); one task is enough then.
     units : callable, optional
@@ -243,16 +244,19 @@ def as_tasks(
     width = max(len(targets) for targets in ys)
     x = np.empty((len(xs), width, *xs[0].shape[1:]), dtype=np.result_type(*{inputs.dtype for inputs in xs}))
     target, mask = np.full((len(xs), width), filler), np.zeros((len(xs), width), dtype=bool)
-    centres, scales = np.zeros(len(xs)), np.ones(len(xs))
     if units is not None:
         cells = np.full((width, len(ys)), np.nan)
         for t, values in enumerate(ys):
             cells[: len(values), t] = values
         centres, scales = units(names, cells)
+    else:
+        targets = [values[~np.isnan(values)] for values in ys]
+        centres, scales = (np.array([of(values) for values in targets]) for of in (np.mean, np.std))
+        single = np.array([len(values) == 1 for values in targets])
+        if single.any():  # one target has no spread: it is in units of the other tasks
+            scales[single] = np.median(scales[~single] if like is None else like.target_scale)
     for t, (rows, values) in enumerate(zip(xs, ys, strict=True)):
         observed = ~np.isnan(values)
-        if units is None:
-            centres[t], scales[t] = values[observed].mean(), values[observed].std()
         # padding with a row of the task: an encoder never meets inputs that do not occur
         x[t, : len(rows)], x[t, len(rows) :] = rows, rows[0]
         target[t, : len(rows)] = np.where(observed, (values - centres[t]) / scales[t], filler)

@@ -74,7 +74,8 @@ class MultiTaskSparseRegressor(
     Attributes
     ----------
     coef_ : ndarray (task, latent)
-        Weights in units of the target per standard deviation of the latent; exact zeros unless ridge.
+        Weights in units of the target per standard deviation of the latent; exact zeros unless ridge. They
+        are a mode: where `fit_` finds that it is 0 for want of rows, predictions go by posterior means.
     tasks_ : ndarray (task,)
         Names of the tasks: labels of `task`, or the target's columns, by number where they have no names.
     fit_ : MultiTaskFit
@@ -215,7 +216,7 @@ class MultiTaskSparseRegressor(
         if not self._by_label:
             if task is not None:
                 raise ValueError("task: the tasks of this fit are columns of y, not labels; leave it out")
-            predictions = self.fit_.intercept[self.fit_.best] + self.fit_.transform(X) @ self.coef_.T
+            predictions = self.fit_._predict_all(X)
             return predictions[:, 0] if self._flat else predictions
         labels = self.tasks_[_places(task, self.tasks_, len(X))]
         return self.fit_.predict(X, [str(label) for label in labels])

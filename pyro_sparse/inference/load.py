@@ -15,7 +15,7 @@ from ..models.autoencoder_pair import AutoencoderPair
 from ..models.observed_transition import ObservedTransition
 from ..programs.program import Program
 from .autoencoders import pair_result
-from .multitask import task_result
+from .multitask import task_file
 from .observed import observed_result
 from .program import saved
 from .table import result
@@ -126,7 +126,7 @@ def _restored(
     arrays = {name: value.numpy() for name, value in tensors["arrays"].items()}
     _check_shapes(model, meta, arrays)
     if meta["kind"] == "multi-task fit":
-        return task_result.restore(cast("MultiTaskRegression", model), meta, tensors["models"], arrays)
+        return task_file.restore(cast("MultiTaskRegression", model), meta, tensors["models"], arrays)
     if meta["kind"] == "transition fit":
         transition_result.take_actions(cast("LatentTransition", model), meta["sequences"])
     with undisturbed():

@@ -264,3 +264,14 @@ def test_new_tasks_in_the_units_of_old_ones():
     assert new.target_centre[0] == pytest.approx(Y[0].mean())
     same(as_tasks(X[:1] + [0, 5], Y[:1], like=old), new, names=False)
     np.testing.assert_array_equal(old.inputs(table), X[0] + [0, 5])
+
+
+def test_a_single_target_is_in_units_of_the_other_tasks():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(4, 6, 2)), rng.normal(size=(4, 6)) * np.array([[1.0], [2.0], [3.0], [5.0]])
+    y[3, 1:] = np.nan
+    tasks = as_tasks(x, y)
+    assert tasks.target_scale[3] == np.median(y[:3].std(1)) and tasks.target_centre[3] == y[3, 0]
+    assert tasks.sizes.tolist() == [6, 6, 6, 1] and not tasks.y[3].any()
+    new = as_tasks([x[0, :1]], [y[0, :1]], like=tasks)  # alone it has nobody else to ask
+    assert new.target_scale[0] == np.median(tasks.target_scale)

@@ -10,6 +10,7 @@ what the weights do to the objective vanishes.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
@@ -19,12 +20,13 @@ from torch.nn.functional import pad
 
 from ..._utils.declared import keeps
 from ..._utils.optimisers import eager
+from ..._utils.torch_state import undisturbed
 from ...data.tasks import TaskBatch
 from ...likelihoods import Likelihood
 from ...likelihoods.base import NOTHING
 from ...models.multitask import INTERCEPT_SD
 from ...priors.em import edge_log_odds
-from .inner import moments, sparse_weights
+from .inner import moments, ridge_weights, sparse_weights
 from .inner.ssl import ssl_sweeps
 from .task_means import weighted_mean
 
@@ -35,9 +37,12 @@ if TYPE_CHECKING:
 __all__ = [
     "OutcomeWeights",
     "centred",
+    "dense_gain",
+    "dense_model",
     "dense_weights",
     "dispersion",
     "left_out_ratio",
+    "levels_given",
     "likelihood_step",
     "outcome_loss",
     "outcome_mode_step",
@@ -274,6 +279,36 @@ def outcome_mode_step(model: MultiTaskRegression, batch: TaskBatch, f: Tensor, s
     model.level[batch.index] = problem.level.to(model.level)
 
 
+@torch.no_grad()
+def levels_given(model: MultiTaskRegression, batch: TaskBatch, f: Tensor, steps: int = 30) -> Tensor:
+    """The mode of each task's level, given the model's weights.
+
+    Parameters
+    ----------
+    model : MultiTaskRegression
+        Its `level` is where Newton's method begins.
+    batch : TaskBatch
+    f : Tensor (task, sample, latent)
+        Centred in each task.
+    steps : int
+        Most steps of Newton's method.
+
+    Returns
+    -------
+    Tensor (task,)
+    """
+    f = f.double()
+    start = OutcomeWeights(model.weights[0, batch.index], model.level[batch.index])
+    problem = _Problem(_Outcomes(model, batch, present(batch)), f, start)
+    for _ in range(steps):
+        curvature, target = problem.least_squares()
+        left = target - (f @ problem.weight.unsqueeze(-1))[..., 0]
+        level = (curvature * left).sum(1) / (curvature.sum(1) + INTERCEPT_SD**-2)
+        if float(problem.move(problem.weight, level, _normal(torch.zeros_like(level))).max()) < _STILL:
+            break
+    return problem.level
+
+
 def outcome_loss(model: MultiTaskRegression, batch: TaskBatch, f: Tensor, ridge: float) -> Tensor:
     """Mean over tasks of minus the mean log density of their outcomes at the dense mode, differentiable.
 
@@ -343,6 +378,68 @@ def likelihood_step(model: MultiTaskRegression, data: TaskBatch, f: Tensor) -> N
     with torch.enable_grad():
         optimiser.step(loss)
     optimiser.zero_grad()
+
+
+@torch.no_grad()
+def dense_model(model: MultiTaskRegression, batch: TaskBatch, ridge: float) -> MultiTaskRegression:
+    """A copy with dense weights of a batch's tasks: what is 0 at the mode alone leaves no variation behind.
+
+    Parameters
+    ----------
+    model : MultiTaskRegression
+        Trained.
+    batch : TaskBatch
+    ridge : float
+        As for `dense_weights`.
+    """
+    with undisturbed():
+        dense = copy.deepcopy(model)
+    weight, level = dense_weights(dense, batch, dense.latents(batch), ridge)
+    dense.weights[0, batch.index] = weight.to(dense.weights)
+    dense.level[batch.index] = level.to(dense.level)
+    return dense
+
+
+@torch.no_grad()
+def dense_gain(model: MultiTaskRegression, batch: TaskBatch, ridge: float) -> Tensor:
+    r"""By how much dense weights explain the rows of each task better than none: twice the log-likelihood.
+
+    Without an effect it is some chi-squared with as many degrees of freedom as latents, or less, since the
+    weights are shrunk; of normal outcomes with Bartlett's factor, :math:`n - 1 - (d + 2) / 2` in place of n.
+
+    Parameters
+    ----------
+    model : MultiTaskRegression
+        Trained.
+    batch : TaskBatch
+    ridge : float
+        As for `dense_weights`.
+
+    Returns
+    -------
+    Tensor (task,)
+        NaN where a task has too few rows to tell.
+
+    References
+    ----------
+    Bartlett (1938), Further aspects of the theory of multiple regression.
+    """
+    f, observed = model.latents(batch).double(), present(batch)
+    if model.likelihood is None:
+        y = torch.where(observed, batch.y, torch.zeros_like(batch.y)).double().unsqueeze(-1)
+        data = moments(f, y, batch.mask)
+        weight = ridge_weights(data, ridge)
+        left = (data.share * (data.targets - data.features @ weight) ** 2).sum((1, 2))
+        none = (data.share * data.targets**2).sum((1, 2))
+        factor = observed.sum(1) - 1 - (f.shape[-1] + 2) / 2
+        gain = factor * (none.clamp(min=1e-12) / left.clamp(min=1e-12)).log()
+        return torch.where(factor > 0, gain, torch.full_like(gain, torch.nan))
+    outcomes = _Outcomes(model, batch, observed)
+    fitted = dense_weights(model, batch, f, ridge)
+    level = dense_weights(model, batch, torch.zeros_like(f), ridge).level.unsqueeze(-1)
+    predictor = (f @ fitted.weight.unsqueeze(-1))[..., 0] + fitted.level.unsqueeze(-1)
+    alone = outcomes.derivatives(level.expand_as(predictor), 0)[0]
+    return 2 * (outcomes.derivatives(predictor, 0)[0] - alone).sum(1)
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import stats
 
 from ...findings.finding import Finding
 from ...graphs.alignment import SAME_LATENTS
@@ -13,10 +14,21 @@ from ...graphs.alignment import SAME_LATENTS
 if TYPE_CHECKING:
     from ...models.multitask import MultiTaskRegression
 
-__all__ = ["dispersion_findings", "error_findings", "latent_findings", "linear_map_only", "unused"]
+__all__ = [
+    "dispersion_findings",
+    "error_findings",
+    "latent_findings",
+    "linear_map_only",
+    "mode_findings",
+    "unused",
+]
 
 _LEAST_ROWS = 4  # two to fit weights to, two to judge them by: `bilevel.left_out_error`
+_NAMED = 5  # tasks that a sentence lists
 _NOTHING = 1.0  # variances of the target: what the task's mean does
+_MANY_AT_ZERO = 0.1  # share of tasks without a weight at the mode that is said
+_CHANCE = 0.01  # of gains as large where these tasks use no latent
+_WIDER = 10  # by what the spike that a remedy names is wider
 # Dispersion from which probabilities are too sure, and standard errors that it is from 1. Of forty tasks of
 # 80 Poisson counts it was .92 to 1.06; of negative binomial ones of concentration 3 it was 1.68 to 2.48, by
 # seven standard errors and more (seeds 1000 to 1019).
@@ -147,17 +159,62 @@ def linear_map_only() -> list[Finding]:
     return [Finding("axes", message, "fit with inner='ssl'", severity="doubt")]
 
 
-def unused(model: MultiTaskRegression) -> list[Finding]:
+def mode_findings(
+    weights: np.ndarray, gains: np.ndarray, rates: tuple[float, float], names: Sequence[str]
+) -> list[Finding]:
+    """Tasks whose weights are all 0 at the mode, though their rows go with the latents.
+
+    Tasks that use no latent have such a mode, too: it is said where the gains of all of them together are
+    beyond chance.
+
+    Parameters
+    ----------
+    weights : ndarray (task, latent)
+        At the mode.
+    gains : ndarray (task,)
+        Of dense weights over none, twice in log-likelihood (`outcomes.dense_gain`); NaN where unknown.
+    rates : (float, float)
+        Of slab and spike.
+    names : sequence of str
+        Of the tasks.
+    """
+    idle = np.flatnonzero(~(weights != 0).any(1)).tolist()
+    known = gains[idle][np.isfinite(gains[idle])]
+    chance = stats.chi2.sf(known.sum(), len(known) * weights.shape[1]) if len(known) else 1.0
+    if len(idle) < _MANY_AT_ZERO * len(names) or chance > _CHANCE:
+        return []
+    slab, spike = rates
+    listed = ", ".join(names[t] for t in idle[:_NAMED]) + (", …" if len(idle) > _NAMED else "")
+    return [
+        Finding(
+            "mode",
+            f"{len(idle)} of {len(names)} tasks ({listed}) have no weight at the mode, while dense weights "
+            "explain their rows better than chance: with a spike of rate "
+            f"{spike:.3g} a weight is 0 unless it gains some {np.log(spike / slab):.2g} nats of "
+            "log-likelihood, and few rows seldom say so much",
+            "take edges and weights from edge_posterior(), as predict() does, not from fit.weights; or a "
+            f"wider spike, prior=SpikeSlabLasso(lambda0={max(spike / _WIDER, 2 * slab):.3g}, a=1.0, b=1.0)",
+            columns=tuple(names[t] for t in idle),
+            size=len(idle) / len(names),
+        )
+    ]
+
+
+def unused(model: MultiTaskRegression, at_zero: bool = False) -> list[Finding]:
     """What to say of latents without a task (the best restart's own frame is everyone's).
 
     Parameters
     ----------
     model : MultiTaskRegression
         Trained.
+    at_zero : bool
+        Whether there are `mode_findings`: the mode may lack what the tasks use.
     """
     idle = (~(model.weights[0] != 0).any(0)).nonzero()[:, 0].tolist()
     names = ", ".join(f"latent {k + 1}" for k in idle)
     if not idle:
         return []
-    remedy = "lower n_latents, or give more tasks and rows"
-    return [Finding("size", f"{names}: used by no task", remedy, factors=tuple(names.split(", ")))]
+    message, remedy = "used by no task", "lower n_latents, or give more tasks and rows"
+    if at_zero:
+        message, remedy = f"{message} at the mode", "look at edge_posterior() before you lower n_latents"
+    return [Finding("size", f"{names}: {message}", remedy, factors=tuple(names.split(", ")))]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -17,33 +17,42 @@ import torch
 
 from ..._utils.checks import check_whole
 from ..._utils.display import AgreementTable
-from ..._utils.recorded import describe, rebuild
+from ..._utils.recorded import describe
 from ..._utils.torch_state import first_rows, isolated, undisturbed
 from ..._utils.types import ArvizData, TableLike, VectorLike
 from ..._utils.version import __version__
 from ...data.columns import as_frame, check_order, row_names, text_columns
 from ...data.task_arrays import column, task_labels
 from ...data.tasks import TaskBatch, Tasks, as_tasks
-from ...findings.finding import Finding, read_findings, write_findings
+from ...findings.finding import Finding, write_findings
 from ...posterior.method_names import warned_name
 from ..training import checkpoint as files
 from ..training._repr import in_short
 from ..training.fit_result import FitResult
 from ..training.restarts import align_latents, in_frame, only_restart
 from .bilevel import left_out_error, samples
-from .outcomes import dispersion
+from .mean_weights import at_mean_weights
+from .outcomes import dense_gain, dense_model, dispersion
 from .task_means import mean_error
-from .task_notes import dispersion_findings, error_findings, latent_findings, linear_map_only, unused
+from .task_notes import (
+    dispersion_findings,
+    error_findings,
+    latent_findings,
+    linear_map_only,
+    mode_findings,
+    unused,
+)
 from .task_run import in_chunks, raw_latents, solve_tasks
 
 if TYPE_CHECKING:
     from ...likelihoods import Likelihood
     from ...models.multitask import MultiTaskRegression
 
-__all__ = ["MultiTaskFit"]
+__all__ = ["ARRAYS", "MEANS", "MultiTaskFit"]
 
-_ARRAYS = ("error", "found")
+ARRAYS = ("error", "found")
 _ROWS = 2000  # encoded at once
+MEANS = "mean weights"  # of the states in a file
 
 
 @dataclass
@@ -89,6 +98,7 @@ class MultiTaskFit(FitResult):
     history: pd.DataFrame
     alignment: dict[str, np.ndarray]
     settings: dict[str, Any]
+    _at_means: MultiTaskRegression | None = field(default=None, init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
         sizes = {"tasks": len(self.task_names), "latents": self.model.n_latents}
@@ -211,13 +221,17 @@ class MultiTaskFit(FitResult):
         names = [f"latent {k + 1}" for k in range(permutation.shape[1])]
         sizes = samples(judged).sum(1).cpu().numpy()
         doubts = error_findings(error[best], sizes, models[best].likelihood is None)
+        some = first_rows(tasks.batch(models[best].turn.device, models[best].turn.dtype), 400)
         if models[best].likelihood is not None:
-            some = first_rows(tasks.batch(models[best].turn.device, models[best].turn.dtype), 400)
-            doubts += dispersion_findings(dispersion(models[best], some))
+            doubts += dispersion_findings(
+                dispersion(dense_model(models[best], some, settings["ridge"]), some)
+            )
+        at_zero: list[Finding] = []
         if inner == "ridge":
             doubts += linear_map_only()
         else:
             doubts += latent_findings(similarity, blocks[best][permutation[best]], best, names)
+            at_zero = _at_zero(models[best], some, settings["ridge"], tasks.task_names)
         return cls(
             models=models,
             tasks=tasks,
@@ -233,7 +247,13 @@ class MultiTaskFit(FitResult):
                 "block": np.take_along_axis(blocks, permutation, 1),
             },
             settings={**settings, "version": __version__},
-            findings=[*findings, *doubts, *only_restart(len(models)), *unused(models[best])],
+            findings=[
+                *findings,
+                *doubts,
+                *at_zero,
+                *only_restart(len(models)),
+                *unused(models[best], bool(at_zero)),
+            ],
         )
 
     @isolated()
@@ -361,8 +381,17 @@ class MultiTaskFit(FitResult):
         return replace(self, models=models, tasks=tasks, settings=settings)
 
     @isolated()
-    def predict(self, X: TableLike | None = None, task: VectorLike | None = None) -> np.ndarray:
+    def predict(
+        self,
+        X: TableLike | None = None,
+        task: VectorLike | None = None,
+        weights: Literal["auto", "mean", "mode"] = "auto",
+    ) -> np.ndarray:
         """Expected targets, best restart, in the caller's units; of yes/no answers probabilities.
+
+        Outcomes that are not normal are predicted by the posterior means of the weights, those that `summary`
+        shows. Their mode, `fit.weights`, is 0 where the rows of a task say less of a weight than the prior's
+        spike wants; a fit with normal outcomes that has the finding "mode" is treated alike.
 
         Parameters
         ----------
@@ -370,6 +399,9 @@ class MultiTaskFit(FitResult):
             Inputs; default those of the fit.
         task : array_like (row,) of task names, or name of a column of X
             Which of the fit's tasks each row belongs to; wanted with `X`.
+        weights : {"auto", "mean", "mode"}
+            "mean": posterior means of `edge_posterior`, computed the first time and saved with the fit; the
+            mode where it has scores only. "mode": `fit.weights`. "auto": "mean" as above, else "mode".
 
         Returns
         -------
@@ -379,13 +411,16 @@ class MultiTaskFit(FitResult):
         Raises
         ------
         ValueError
-            A task the fit does not know: `adapt` fits new ones.
+            A task the fit does not know: `adapt` fits new ones. Unknown `weights`; posterior means of a
+            loaded fit that was saved without them.
         """
-        weights = self.model_weights[self.best]
-        intercept = self.model.intercept.double().cpu().numpy()
+        if weights not in ("auto", "mean", "mode"):
+            raise ValueError(f"weights: want one of ['auto', 'mean', 'mode'], got {weights!r}")
         if X is None:
-            predictor = intercept[:, None] + (self.transform() * weights[:, None]).sum(-1)
-            return self._expected(predictor.T, np.arange(len(predictor))).T
+            z = self.transform()
+            model, w, intercept = self._predicting(weights)
+            predictor = intercept[:, None] + (z * w[:, None]).sum(-1)
+            return self._expected(model, predictor.T, np.arange(len(predictor))).T
         if task is None:
             raise ValueError("task: got none; want the name of a task for every row of X")
         X = as_frame(X)
@@ -403,14 +438,50 @@ class MultiTaskFit(FitResult):
                 "new ones)"
             )
         t = np.array([names[v] for v in labels], dtype=int)
-        return self._expected(intercept[t] + (z * weights[t]).sum(-1), t)
+        model, w, intercept = self._predicting(weights)
+        return self._expected(model, intercept[t] + (z * w[t]).sum(-1), t)
 
-    def _expected(self, predictor: np.ndarray, task: np.ndarray) -> np.ndarray:
+    @isolated()
+    @torch.no_grad()
+    def _predict_all(self, X: TableLike) -> np.ndarray:
+        """Expected targets of every row in every task, (row, task), as `predict` has them."""
+        z = self.transform(X)
+        model, w, intercept = self._predicting("auto")
+        return self._expected(model, intercept + z @ w.T, np.arange(len(w)))
+
+    def _predicting(self, by: str) -> tuple[MultiTaskRegression, np.ndarray, np.ndarray]:
+        """The model that predicts, its weights in the fit's frame and its intercepts, in model units."""
+        mean = by == "mean" or (by == "auto" and self._means_by_default)
+        model = self._mean_model() if mean else self.model
+        weights = self._framed_best(model.weights[0])
+        return model, weights, model.intercept.double().cpu().numpy()
+
+    @property
+    def _means_by_default(self) -> bool:
+        at_zero = any(finding.kind == "mode" for finding in self.findings)
+        return (self.model.likelihood is not None or at_zero) and self._has_means
+
+    @property
+    def _has_means(self) -> bool:
+        """Whether weights have posterior means, or a mode only."""
+        methods = self._edge_methods("multitask")
+        return self.settings["inner"] != "ridge" and methods.automatic(self, {}) != "score"
+
+    def _mean_model(self) -> MultiTaskRegression:
+        if self._at_means is None:
+            if not self._has_means:
+                return self.model
+            with torch.enable_grad():  # expectation propagation differentiates densities
+                edges = self.edge_posterior()
+            self._at_means = at_mean_weights(self, edges)
+        return self._at_means
+
+    def _expected(self, model: MultiTaskRegression, predictor: np.ndarray, task: np.ndarray) -> np.ndarray:
         """Expected outcomes (..., column) of linear predictors in model units, each column of one task."""
-        likelihood = self.model.likelihood
+        likelihood = model.likelihood
         if likelihood is not None:
-            restricted = likelihood.of_features(torch.as_tensor(task, device=self.model.turn.device))
-            f = torch.as_tensor(predictor).to(self.model.turn).reshape(1, -1, len(task))
+            restricted = likelihood.of_features(torch.as_tensor(task, device=model.turn.device))
+            f = torch.as_tensor(predictor).to(model.turn).reshape(1, -1, len(task))
             mean = cast("Likelihood", restricted).mean(f).double().cpu().numpy().reshape(predictor.shape)
             predictor = mean
         return self.tasks.target_centre[task] + predictor * self.tasks.target_scale[task]
@@ -491,7 +562,7 @@ class MultiTaskFit(FitResult):
             "settings": self.settings,
             "findings": write_findings(self.findings),
         }
-        arrays = {n: torch.as_tensor(getattr(self, n)) for n in _ARRAYS}
+        arrays = {n: torch.as_tensor(getattr(self, n)) for n in ARRAYS}
         arrays |= {f"alignment.{n}": torch.as_tensor(v) for n, v in self.alignment.items()}
         arrays |= {
             f"tasks.{n}": torch.as_tensor(getattr(tasks, n))
@@ -500,7 +571,21 @@ class MultiTaskFit(FitResult):
         if tasks.weight is not None:
             arrays["tasks.weight"] = torch.as_tensor(tasks.weight)
         states = {f"restart {r}": model.state_dict() for r, model in enumerate(self.models)}
+        if self._at_means is None and self._means_by_default and tasks.y.shape[1]:
+            self._mean_model()  # a loaded fit has no rows to compute it from
+        if self._at_means is not None:
+            states[MEANS] = self._at_means.state_dict()
         files.write(path, "multi-task fit", meta, {"models": states, "arrays": arrays})
+
+
+def _at_zero(model: MultiTaskRegression, some: TaskBatch, ridge: float, names: list[str]) -> list[Finding]:
+    """What to say of weights that are 0 at the mode of a spike-and-slab lasso, from some of the tasks."""
+    if (rates := model.prior.rates()) is None:
+        return []
+    gains = np.full(len(names), np.nan)
+    gains[some.index.cpu().numpy()] = in_chunks(lambda b: dense_gain(model, b, ridge), some).cpu().numpy()
+    slab, spike = (float(rate.max()) for rate in rates)
+    return mode_findings(model.weights[0].cpu().numpy(), gains, (slab, spike), names)
 
 
 def _as_given(names: list[str], outcomes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -513,58 +598,3 @@ def _check_outcomes(model: MultiTaskRegression, tasks: Tasks) -> None:
     if model.likelihood is not None:
         cells = tasks.y if tasks.mask is None else np.where(tasks.mask, tasks.y, np.nan)
         model.likelihood.check(cells.T, tasks.task_names)
-
-
-def restore(
-    model: MultiTaskRegression,
-    meta: dict[str, Any],
-    states: dict[str, dict[str, torch.Tensor]],
-    arrays: dict[str, np.ndarray],
-) -> MultiTaskFit:
-    """A fit from what `MultiTaskFit.save` wrote; its tasks have names and units, but no rows.
-
-    Parameters
-    ----------
-    model : MultiTaskRegression
-        Made the same way.
-    meta : dict
-    states : dict
-        One state of a model for each restart.
-    arrays : dict of str to ndarray
-    """
-    names, models = meta["task_names"], []
-    if meta.get("outcomes") is not None:
-        bound = model.likelihood
-        model.declare_outcomes(rebuild(meta["outcomes"]))
-        model.likelihood = bound
-    for state in states.values():
-        restored = copy.deepcopy(model)
-        with undisturbed():
-            restored.setup(n_tasks=len(names))
-        restored.to(getattr(torch, meta["dtype"]))
-        restored.load_state_dict(state)
-        models.append(restored.eval())
-    n = len(names)
-    units = ("centre", "scale", "target_centre", "target_scale")
-    measured: dict[str, Any] = {unit: arrays[f"tasks.{unit}"] for unit in units}
-    tasks = Tasks(
-        x=np.zeros((n, 0, *model.shape)),
-        y=np.zeros((n, 0)),
-        mask=None,
-        **measured,
-        task_names=names,
-        feature_names=meta["feature_names"],
-        lengths=np.zeros(n, dtype=int),
-        weight=arrays.get("tasks.weight"),
-    )
-    return MultiTaskFit(
-        models=models,
-        tasks=tasks,
-        best=meta["best"],
-        **{k: arrays[k] for k in _ARRAYS},
-        agreement=AgreementTable(meta["agreement"]).rename_axis("restart"),
-        history=pd.DataFrame(meta["history"]),
-        alignment={k: arrays[f"alignment.{k}"] for k in ("permutation", "sign", "similarity", "block")},
-        settings=meta["settings"],
-        findings=read_findings(meta["findings"]),
-    )

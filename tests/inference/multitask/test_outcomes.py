@@ -13,15 +13,20 @@ from scipy.special import expit
 
 import pyro_sparse as ps
 from pyro_sparse.data.tasks import as_tasks
+from pyro_sparse.inference.multitask.mean_weights import at_mean_weights
 from pyro_sparse.inference.multitask.outcomes import (
+    centred,
+    dense_gain,
+    dense_model,
     dense_weights,
     dispersion,
     left_out_ratio,
+    levels_given,
     likelihood_step,
     outcome_loss,
     outcome_mode_step,
 )
-from pyro_sparse.inference.multitask.task_notes import error_findings
+from pyro_sparse.inference.multitask.task_notes import error_findings, mode_findings, unused
 from pyro_sparse.inference.multitask.task_run import ridge_rows
 from pyro_sparse.metrics import mcc
 from pyro_sparse.models import MultiTaskRegression
@@ -235,10 +240,10 @@ def test_counts_find_the_latents_and_who_uses_them(fitted):
 
 def test_predictions_are_expected_outcomes(fitted):
     x, y, z, w = problem("poisson")
-    means = fitted.predict()
     predictor = fitted.intercept[fitted.best][:, None]
     predictor = predictor + (fitted.transform() * fitted.weights[fitted.best][:, None]).sum(-1)
-    np.testing.assert_allclose(means, np.exp(predictor), rtol=1e-4)
+    np.testing.assert_allclose(fitted.predict(weights="mode"), np.exp(predictor), rtol=1e-4)
+    means = fitted.predict()
     some = fitted.predict(x[[3, 7, 3], 5], task=["task 4", "task 8", "task 4"])
     np.testing.assert_allclose(some, means[[3, 7, 3], 5], rtol=1e-5)
     truth = np.log(np.clip(means, 1e-3, None)) - (z * w[:, None]).sum(-1)
@@ -389,3 +394,123 @@ def test_counts_that_vary_more_than_their_likelihood_says_are_in_doubt(outcomes,
     if doubted:
         assert said[0].is_doubt and 'likelihood="negative_binomial"' in said[0].remedy
         assert (ps.summary(fit.edge_posterior(num_draws=2))["verdict"] == "open").all()
+
+
+def held_out(size=0.7, t=20, n=60, seed=1):
+    """Yes/no answers that say little of a weight each: rows to fit, rows to judge by, latents of both."""
+    rng = np.random.default_rng(seed)
+    w = size * (rng.random((t, K)) < 0.6) * rng.choice([-1, 1], (t, K)) * rng.uniform(0.8, 1.6, (t, K))
+    z = rng.normal(size=(t, 2 * n, K))
+    y = (rng.random((t, 2 * n)) < expit((z * w[:, None]).sum(-1))).astype(float)
+    x = z @ rng.normal(size=(K, G))
+    return (x[:, :n], y[:, :n], z[:, :n]), (x[:, n:], y[:, n:], z[:, n:]), w
+
+
+@pytest.fixture(scope="module")
+def weak():
+    (x, y, _), *_ = held_out()
+    return ps.fit(MultiTaskRegression(G, K, likelihood="bernoulli"), x, y, restarts=1, **SHORT)
+
+
+def log_score(y, p):
+    return float(np.mean(np.where(y == 1, np.log(p), np.log1p(-p))))
+
+
+def test_answers_are_predicted_where_the_mode_is_zero(weak):
+    """As well as by scikit-learn's ridge that is given the true latents, but for what learning them costs."""
+    from sklearn.linear_model import LogisticRegression
+
+    (_, y, z), (new_x, new_y, new_z), _ = held_out()
+    assert ((weak.weights[0] == 0).all(1)).mean() > 0.3  # what this is about
+    rows, labels = new_x.reshape(-1, G), np.repeat(weak.task_names, new_x.shape[1])
+    ours = log_score(new_y, weak.predict(rows, labels).reshape(new_y.shape))
+    mode = log_score(new_y, weak.predict(rows, labels, weights="mode").reshape(new_y.shape))
+    ridge = [LogisticRegression().fit(z[t], y[t]).predict_proba(new_z[t])[:, 1] for t in range(len(y))]
+    base = np.repeat((y.sum(1, keepdims=True) + 0.5) / (y.shape[1] + 1), y.shape[1], 1)
+    assert ours > log_score(new_y, np.stack(ridge)) - 0.015
+    assert ours > mode + 0.015 and ours > log_score(new_y, base) + 0.03
+
+
+def test_predictions_have_the_weights_of_the_summary(weak):
+    """Log odds move by the posterior mean per standard deviation of a latent; intercepts are at a mode."""
+    (x, y, _), *_ = held_out()
+    weight = np.zeros((20, K))
+    table = ps.summary(weak.edge_posterior())
+    for row in table.itertuples():
+        weight[weak.task_names.index(row.task), weak.latent_names.index(row.latent)] = row.weight
+    log_odds = np.log(weak.predict()) - np.log1p(-weak.predict())
+    intercept = log_odds - (weak.transform() * weight[:, None]).sum(-1)
+    np.testing.assert_allclose(intercept, np.broadcast_to(intercept[:, :1], intercept.shape), atol=1e-4)
+    z = weak.transform()
+    level = intercept[:, 0] + (z.mean(1) * weight).sum(1)
+    slope = (y - weak.predict()).sum(1) - level / INTERCEPT_SD**2
+    np.testing.assert_allclose(slope, 0, atol=1e-3)
+    with pytest.raises(ValueError, match=r"weights: want one of \['auto', 'mean', 'mode'\], got 'map'"):
+        weak.predict(weights="map")
+
+
+def test_a_mode_at_zero_is_said_and_no_latent_is_called_idle_for_it(weak):
+    (note,) = [finding for finding in weak.findings if finding.kind == "mode"]
+    idle = [name for name, w in zip(weak.task_names, weak.weights[0], strict=True) if not w.any()]
+    assert note.columns == tuple(idle) and not note.is_doubt
+    assert f"{len(idle)} of 20 tasks" in note.message and "edge_posterior()" in note.remedy
+    (unlike,) = unused(weak.model.for_tasks(2, weak.model), True)
+    assert "at the mode" in unlike.message and "before you lower n_latents" in unlike.remedy
+
+
+def test_gains_of_tasks_without_a_weight_are_held_against_chance():
+    """The chi-squared quantile of 6 degrees of freedom at 1 % is 16.8."""
+    names, zero = list("abc"), np.zeros((3, 2))
+    assert mode_findings(zero, np.full(3, 5.5), (1.0, 100.0), names) == []
+    (note,) = mode_findings(zero, np.full(3, 5.7), (1.0, 100.0), names)
+    assert "3 of 3 tasks (a, b, c)" in note.message and "4.6 nats" in note.message
+    assert mode_findings(zero + 1, np.full(3, 50.0), (1.0, 100.0), names) == []
+    assert mode_findings(zero, np.full(3, np.nan), (1.0, 100.0), names) == []
+
+
+@pytest.mark.parametrize("family", ["normal", "poisson"])
+def test_gains_without_an_effect_are_those_of_chance(family):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(200, 25, G)), rng.poisson(3.0, (200, 25)).astype(float)
+    model = MultiTaskRegression(G, K, likelihood=family)
+    tasks = as_tasks(x, y, units=None if family == "normal" else model.take_outcomes)
+    torch.manual_seed(0)
+    model.setup(200)
+    gain = dense_gain(model.double().eval(), tasks.batch(dtype=torch.float64), 1e-3).numpy()
+    assert abs(gain.mean() - K) < 3 * np.sqrt(2 * K / 200)
+    few = as_tasks(x[:, :3], y[:, :3] + x[:, :3, 0], units=None)
+    plain = MultiTaskRegression(G, K)
+    plain.setup(200)
+    assert torch.isnan(dense_gain(plain.double().eval(), few.batch(dtype=torch.float64), 1e-3)).all()
+
+
+def test_a_loaded_fit_predicts_as_before_it_was_saved(weak, tmp_path):
+    (x, *_), *_ = held_out()
+    weak.save(tmp_path / "tasks.pt")
+    loaded = ps.load(tmp_path / "tasks.pt")
+    rows, labels = x[:, :3].reshape(-1, G), np.repeat(weak.task_names, 3)
+    np.testing.assert_array_equal(loaded.predict(rows, labels), weak.predict(rows, labels))
+    assert loaded.n_restarts == 1
+
+
+@pytest.mark.parametrize("family", ["ordinal", "negative_binomial"])
+def test_levels_and_parameters_follow_the_mean_weights(family):
+    """Cuts that stand where weights of 0 put them would pull expected levels together."""
+    x, y, *_ = problem(family, t=10, n=30)
+    fit = ps.fit(MultiTaskRegression(G, K, likelihood=family), x, y, restarts=1, **SHORT)
+    model = at_mean_weights(fit, fit.edge_posterior(num_draws=20))
+    batch = fit.tasks.batch()
+    f = centred(((model.encode(batch.inputs) - model.centre) / model.spread).double(), batch.y == batch.y)
+    np.testing.assert_allclose(levels_given(model, batch, f), model.level.double(), atol=1e-5)
+    before = {name: value.clone() for name, value in model.likelihood.state_dict().items()}
+    likelihood_step(model, batch, f)
+    for name, value in model.likelihood.state_dict().items():
+        np.testing.assert_allclose(value, before[name], atol=0.05)
+
+
+def test_dispersion_of_counts_does_not_blame_weights_that_the_mode_lacks():
+    """With all weights at 0 what the latents do looks like overdispersion; dense weights take it away."""
+    model, batch, _ = prepared("poisson", t=20)
+    assert dispersion(model, batch)[0] > 1.3
+    assert dispersion(dense_model(model, batch, 1e-3), batch)[0] < 1.3
+    assert not model.weights.any()  # a copy

@@ -237,6 +237,23 @@ def test_latents_without_a_task_are_told():
     assert any("used by no task" in note for note in made(y=noise).warnings)
 
 
+def test_normal_targets_are_predicted_by_posterior_means_where_the_mode_lacks_weights():
+    x, y, *_ = tasks_on_latents(t=40, noise=2.5)
+    fit = quick_fit(x, y, restarts=1)
+    assert [finding.kind for finding in fit.findings].count("mode") == 1
+    by_mean = fit.predict(weights="mean")
+    np.testing.assert_array_equal(fit.predict(), by_mean)
+    assert (by_mean.std(1) > fit.predict(weights="mode").std(1)).any()
+    np.testing.assert_allclose(by_mean.mean(1), y.mean(1), rtol=1e-4)
+
+
+def test_tasks_that_use_no_latent_are_not_blamed_on_the_spike():
+    clear = made(seeds=(0,))
+    assert (clear.weights[0] == 0).all(1).mean() > 0.1
+    assert "mode" not in {finding.kind for finding in clear.findings}
+    np.testing.assert_array_equal(clear.predict(), clear.predict(weights="mode"))
+
+
 def test_a_saved_fit_is_the_same_fit(trained, tmp_path):
     file = tmp_path / "fit.pt"
     trained.save(file)
@@ -375,3 +392,23 @@ def test_with_as_many_rows_as_latents_nothing_is_without_a_doubt_and_nothing_is_
     table = ps.summary(fit.edge_posterior())
     assert not table["selected"].any()
     assert (table["verdict"] == "open").all()
+
+
+def test_tasks_with_one_row_take_part_with_open_edges_at_the_share_of_the_others():
+    x, y, *_ = tasks_on_latents(t=40)
+    targets = y.copy()
+    targets[[3, 7], 1:] = np.nan
+    with pytest.warns(RuntimeWarning, match="2 of 40 tasks .* have fewer than 5 rows"):
+        fit = quick_fit(x, targets, restarts=1)
+    few = [finding for finding in fit.findings if finding.kind == "rows"]
+    assert few and few[0].columns == ("task 4", "task 8") and few[0].is_doubt
+    edges = fit.edge_posterior()
+    p = ps.edge_prob(edges).to_numpy()
+    shares = edges["posterior"]["eta"].to_numpy()[0, 0]
+    np.testing.assert_allclose(p[[3, 7]], np.stack([shares, shares]), atol=1e-3)
+    table = ps.summary(edges)
+    assert (table.loc[table["task"].isin(["task 4", "task 8"]), "verdict"] == "open").all()
+    assert fit.predict()[3, 0] == pytest.approx(y[3, 0])
+    alone = fit.adapt([x[3, :1]], [y[3, :1]])
+    assert alone.predict()[0, 0] == pytest.approx(y[3, 0])
+    np.testing.assert_allclose(ps.edge_prob(alone.edge_posterior()), 0.5, atol=1e-3)

@@ -106,13 +106,10 @@ def rows_of(features: ArrayLike, targets: ArrayLike, prior: RowPrior, mask: Arra
         If a shape does not fit, a sample that exists is not finite, or a task has too few samples.
     """
     x, y, observed = tables(features, targets, mask)
-    least = 2 if prior.intercept else 1
     count = observed.sum(-1)
-    if (count < least).any():
-        task = tuple(int(i) for i in np.argwhere(count < least)[0])
-        raise ValueError(
-            f"mask: task {task} has {int(count[task])} samples, want at least {least}; drop the task"
-        )
+    if (count < 1).any():
+        task = tuple(int(i) for i in np.argwhere(count < 1)[0])
+        raise ValueError(f"mask: task {task} has no samples, want at least 1; drop the task")
     raw = np.abs(x).max(-2, initial=0)
     if prior.intercept:
         n = count[..., None]

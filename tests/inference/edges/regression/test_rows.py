@@ -64,8 +64,8 @@ def test_bad_settings_are_named(settings, message):
         ({"features": np.where(np.arange(4) == 1, np.nan, X)}, r"features: want finite.*\(0, 0\); set mask"),
         ({"targets": np.where(np.arange(12) == 7, np.inf, Y)}, r"targets: want finite.*\(0, 7\)"),
         (
-            {"mask": np.arange(12) < np.array([[5], [1], [5]])},
-            r"mask: task \(1,\) has 1 samples, want at least 2",
+            {"mask": np.arange(12) < np.array([[5], [0], [5]])},
+            r"mask: task \(1,\) has no samples, want at least 1",
         ),
         (
             {"slab_scale": np.ones(3)},
@@ -147,3 +147,14 @@ def test_known_noise_may_be_the_unit_of_the_slab(method):
     other = method(X, Y, RowPrior(slab_scale=4.0, noise_variance=0.25, slab_units="noise"))
     np.testing.assert_allclose(other.edge_prob, one.edge_prob, atol=1e-9)
     np.testing.assert_allclose(other.weight_mean, one.weight_mean, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_sample_beside_an_intercept_leaves_the_prior_and_the_other_rows_alone(method):
+    mask = np.arange(12) < np.array([[12], [1], [12]])
+    prior = RowPrior(eta=0.3)
+    rows = method(X, Y, prior, mask)
+    np.testing.assert_allclose(rows.edge_prob[1], 0.3, atol=0.35 if method is quick_gibbs else 1e-6)
+    others = method(X[[0, 2]], Y[[0, 2]], prior)
+    tolerance = 0.5 if method is quick_gibbs else 1e-6
+    np.testing.assert_allclose(rows.edge_prob[[0, 2]], others.edge_prob, atol=tolerance)
