@@ -259,8 +259,10 @@ def test_sites_of_the_program_are_called_by_the_kind_of_column(fit):
 
 
 @pytest.mark.slow
-def test_special_chains_and_the_engine_agree(fit, table):
+def test_special_chains_and_the_engine_agree(table):
     """Two samplers of one posterior: rows integrated feature by feature, and the recorded program."""
+    model = ps.models.SparseDecoder(n_factors=2, likelihood=KINDS, decoder="linear")
+    fit = ps.fit(model, table, restarts=2, seed=0, progress=False)
     special = fit.edge_posterior("mcmc", X=table, sweeps=800, warm_up=200, tolerance=0.0)
     engine = fit.edge_posterior("program", X=table, sweeps=700)
 
