@@ -267,7 +267,7 @@ def test_jitter_keeps_absent_weights_from_being_zero():
             'slab_units: the bootstrap wants "target", got "noise"; give scales in units of the target',
         ),
         (LASSO, {"replicates": 1}, "replicates: want a whole number of at least 2, got 1"),
-        (LASSO, {"mask": np.zeros((2, 25), dtype=bool)}, r"mask: task \(0,\) has 0 samples"),
+        (LASSO, {"mask": np.zeros((2, 25), dtype=bool)}, r"mask: task \(0,\) has no samples"),
     ],
 )
 def test_what_it_cannot_do_is_refused(prior, option, message):
