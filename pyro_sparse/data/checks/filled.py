@@ -30,9 +30,9 @@ def filled_cells(cells: Cells) -> list[Finding]:
     """
     if not cells.is_normal or len(cells.values) < _LEAST_ROWS:
         return []
-    found = [(j, _repeated(column)) for j, column in enumerate(cells.columns)]
-    inside = [(j, *pile[:2]) for j, pile in found if pile is not None and not pile[2]]
-    at_end = [(j, *pile[:2]) for j, pile in found if pile is not None and pile[2]]
+    repeated = [(j, _repeated(column)) for j, column in enumerate(cells.columns)]
+    inside = [(j, *pile[:2]) for j, pile in repeated if pile is not None and not pile[2]]
+    at_end = [(j, *pile[:2]) for j, pile in repeated if pile is not None and pile[2]]
     kinds = (
         (
             inside,

@@ -60,11 +60,11 @@ def levels_of_sequences(
     seen_share = _shares(_with_curves(regressors, d * lags), steps.targets, owner)
     chance = _shares_by_chance(sequences, values, steps, regressors, lags, n_simulated, seed)
     above = seen_share - chance.mean(0)
-    found = (above >= _LEAST_SHARE) & (seen_share > chance.max(0)) & (above > _FAR * chance.std(0))
-    if not found.any():
+    differs = (above >= _LEAST_SHARE) & (seen_share > chance.max(0)) & (above > _FAR * chance.std(0))
+    if not differs.any():
         return []
     names = sequences.feature_names
-    order = [j for j in np.argsort(-above) if found[j]]
+    order = [j for j in np.argsort(-above) if differs[j]]
     columns = tuple(names[j] for j in order)
     listed = ", ".join(columns[:_NAMED]) + (f" and {len(columns) - _NAMED} more" * (len(columns) > _NAMED))
     id_column = sequences.roles.get("id")
@@ -115,8 +115,8 @@ def _shares(
             both = both - (sums / count[:, None])[place]
             x, y = both[:, : x.shape[1]], both[:, x.shape[1] :]
         left.append(((y - x @ np.linalg.lstsq(x, y, rcond=None)[0]) ** 2).sum(0))
-    shared, own = left
-    return np.asarray(1 - own / np.maximum(shared, 1e-300))
+    of_all, within_each = left
+    return np.asarray(1 - within_each / np.maximum(of_all, 1e-300))
 
 
 def _shares_by_chance(

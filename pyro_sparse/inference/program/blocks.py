@@ -271,8 +271,8 @@ def _is_quadratic(density: RecordedDensity, block: Block, q: Tensor, step: Tenso
     value = density.total(block, q, u)
     slope, bend = (gradient * step).sum(-1), (step * (precision @ step[..., None])[..., 0]).sum(-1)
     for length in _LENGTHS:
-        found, wanted = density.total(block, q + length * step, u), length * slope - 0.5 * length**2 * bend
-        error = (found - value - wanted).abs() <= _SAME * (1 + value.abs() + found.abs() + wanted.abs())
+        there, foretold = density.total(block, q + length * step, u), length * slope - 0.5 * length**2 * bend
+        error = (there - value - foretold).abs() <= _SAME * (1 + value.abs() + there.abs() + foretold.abs())
         if not bool(error.all()):
             return False
     return True

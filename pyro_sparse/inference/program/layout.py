@@ -337,9 +337,9 @@ def _check_observed(site: Site, node: dict[str, Any]) -> None:
         f"{plate.removesuffix('s')} {where[dim]}" for plate, dim in site.plates.items() if -dim <= len(where)
     )
     event = fn.event_dim
-    found = value.broadcast_to(*bad.shape, *value.shape[value.dim() - event :])[tuple(where)]
+    cell = value.broadcast_to(*bad.shape, *value.shape[value.dim() - event :])[tuple(where)]
     raise ValueError(
-        f"program: site {site.name!r} observes {found.tolist()}{' at ' + place if place else ''}, which is "
+        f"program: site {site.name!r} observes {cell.tolist()}{' at ' + place if place else ''}, which is "
         f"outside of the support of its {type(_base(fn)).__name__}; give it another distribution there, or "
         "leave these cells out of it by .mask"
     )
