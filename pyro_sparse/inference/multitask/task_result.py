@@ -400,8 +400,8 @@ class MultiTaskFit(FitResult):
         task : array_like (row,) of task names, or name of a column of X
             Which of the fit's tasks each row belongs to; wanted with `X`.
         weights : {"auto", "mean", "mode"}
-            "mean": posterior means of `edge_posterior`, computed the first time and saved with the fit; the
-            mode where it has scores only. "mode": `fit.weights`. "auto": "mean" as above, else "mode".
+            "mean": posterior means of `edge_posterior`, computed the first time and saved with the fit.
+            "mode": `fit.weights`. "auto": "mean" as above where there are means, else "mode".
 
         Returns
         -------
@@ -412,7 +412,7 @@ class MultiTaskFit(FitResult):
         ------
         ValueError
             A task the fit does not know: `adapt` fits new ones. Unknown `weights`; posterior means of a
-            loaded fit that was saved without them.
+            fit that has none (scores only), or of a loaded one that was saved without them.
         """
         if weights not in ("auto", "mean", "mode"):
             raise ValueError(f"weights: want one of ['auto', 'mean', 'mode'], got {weights!r}")
@@ -451,6 +451,11 @@ class MultiTaskFit(FitResult):
 
     def _predicting(self, by: str) -> tuple[MultiTaskRegression, np.ndarray, np.ndarray]:
         """The model that predicts, its weights in the fit's frame and its intercepts, in model units."""
+        if by == "mean" and not self._has_means:
+            raise ValueError(
+                "weights: got 'mean', and the edges of this fit are scores, which have no posterior means; "
+                "want 'mode', or a fit with inner='ssl'"
+            )
         mean = by == "mean" or (by == "auto" and self._means_by_default)
         model = self._mean_model() if mean else self.model
         weights = self._framed_best(model.weights[0])
@@ -469,8 +474,6 @@ class MultiTaskFit(FitResult):
 
     def _mean_model(self) -> MultiTaskRegression:
         if self._at_means is None:
-            if not self._has_means:
-                return self.model
             with torch.enable_grad():  # expectation propagation differentiates densities
                 edges = self.edge_posterior()
             self._at_means = at_mean_weights(self, edges)

@@ -353,6 +353,8 @@ def test_outcomes_of_another_kind_are_refused_by_the_task_s_name():
 def test_ridge_alone_and_a_network_run():
     x, y, *_ = problem("bernoulli", t=12)
     fit = ps.fit(MultiTaskRegression(G, K, likelihood="bernoulli"), x, y, inner="ridge", restarts=1, **SHORT)
+    with pytest.raises(ValueError, match="weights: got 'mean', and the edges of this fit are scores"):
+        fit.predict(weights="mean")
     assert (fit.weights != 0).all()
     model = MultiTaskRegression(G, K, encoder="mlp", hidden=8, likelihood="bernoulli")
     assert np.isfinite(ps.fit(model, x, y, restarts=1, **SHORT).predict()).all()
