@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from ..findings.finding import dispelled_by_chains, findings_of
 from ..graphs.alignment import SAME_FACTOR
 from ..graphs.selection import unresolved
-from ..inference.training.restarts import doubted_factors, rival_restarts
 from ..posterior import arviz as _arviz
 from ..posterior.edge_table import compared_runs
+from ..posterior.rival_restarts import doubted_factors, rival_restarts
 
 if TYPE_CHECKING:
     from .._utils.types import ArvizData

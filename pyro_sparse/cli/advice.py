@@ -68,7 +68,7 @@ def _from_one(match: re.Match[str]) -> str:
     return f"--required: {match[1]} on factor {int(match[2]) + 1}"
 
 
-_RESTARTS = "inference/training/restarts.py"
+_RESTARTS = "posterior/rival_restarts.py"
 _MCMC = "inference/edges/mcmc"
 # In order: what is particular first, then what arguments are called anywhere.
 TABLE: tuple[Entry, ...] = (

@@ -26,10 +26,10 @@ from ..graphs.alignment import SAME_FACTOR, agreement_matrix
 from ..inference.autoencoders.pair_result import AutoencoderFit
 from ..inference.observed.observed_result import ObservedFit
 from ..inference.program.result import ProgramFit
-from ..inference.training.restarts import compared_restarts
 from ..posterior.arviz import get_group
 from ..posterior.covariates import covariate_effects
 from ..posterior.edge_table import compared_runs
+from ..posterior.rival_restarts import compared_restarts
 from ..posterior.salience import SALIENT, goes_both_ways, salience_column, salient_edges
 from ..posterior.same_fit import check_labels
 from ..posterior.tables import summary

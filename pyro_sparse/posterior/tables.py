@@ -23,7 +23,7 @@ from ..data.read import read_like
 from ..data.stores import store_of
 from ..findings.finding import Finding, confirmed_by_chains, doubted_edges
 from ..graphs.selection import edge_gap
-from ..inference.training.restarts import compared_restarts, prescribed_in_fit, rival_restarts
+from ..posterior.rival_restarts import compared_restarts, prescribed_in_fit, rival_restarts
 from . import arviz as _arviz
 from .draws import graph_numbers
 from .edge_table import (

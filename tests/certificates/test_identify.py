@@ -14,8 +14,8 @@ from pyro_sparse.certificates import identify
 from pyro_sparse.certificates.facts import _only_if
 from pyro_sparse.datasets import transition_data
 from pyro_sparse.findings.finding import Finding, sentences
-from pyro_sparse.inference.training.restarts import only_restart
 from pyro_sparse.inference.transition.transition_checks import AxisChecks, graph_findings
+from pyro_sparse.posterior.rival_restarts import only_restart
 from pyro_sparse.posterior.transitions import GraphDraws, transition_to_arviz
 
 

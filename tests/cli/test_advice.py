@@ -115,7 +115,8 @@ REACHED = [
     "inference/table/depth.py", "inference/table/job.py", "inference/table/linear_maximum.py",
     "inference/table/residual_pairs.py", "inference/table/table_notes.py", "inference/table/unexplained.py",
     "inference/training/*.py", "likelihoods/*.py", "models/base.py", "models/lavaan.py",
-    "models/sparse_decoder.py", "posterior/edge_table.py", "posterior/verdicts.py", "cli/*.py",
+    "models/sparse_decoder.py", "posterior/edge_table.py", "posterior/verdicts.py",
+    "posterior/rival_restarts.py", "cli/*.py",
 ]  # fmt: skip
 PYTHON = re.compile(
     r"\bfit\.[a-z]\w*|\bps\.[a-zA-Z]|\bpandas\b|\bX\.\w|\bX\[|\bedge_posterior\b|\bsalient_edges\b|float\('nan'\)|"

@@ -19,11 +19,11 @@ from ..._utils.version import __version__
 from ...data.activations import Activations
 from ...findings.finding import Finding, read_findings, write_findings
 from ...models.autoencoder_pair import AutoencoderPair
+from ...posterior.rival_restarts import only_restart
 from ...posterior.same_fit import fit_mark
 from ..training import checkpoint as files
 from ..training._repr import in_short
 from ..training.fit_result import FitResult
-from ..training.restarts import only_restart
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

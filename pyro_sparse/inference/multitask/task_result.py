@@ -26,10 +26,11 @@ from ...data.task_arrays import column, task_labels
 from ...data.tasks import TaskBatch, Tasks, as_tasks
 from ...findings.finding import Finding, write_findings
 from ...posterior.method_names import warned_name
+from ...posterior.rival_restarts import only_restart
 from ..training import checkpoint as files
 from ..training._repr import in_short
 from ..training.fit_result import FitResult
-from ..training.restarts import align_latents, in_frame, only_restart
+from ..training.restarts import align_latents, in_frame
 from .bilevel import left_out_error, samples
 from .mean_weights import at_mean_weights
 from .outcomes import dense_gain, dense_model, dispersion

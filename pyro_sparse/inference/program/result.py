@@ -15,10 +15,10 @@ from ..._utils.options import check_options, options_of
 from ..._utils.version import __version__
 from ...findings.finding import Finding, found_by_one_restart, write_findings
 from ...graphs.alignment import SAME_FACTOR, Alignment, align, apply_alignment, orient
+from ...posterior.rival_restarts import only_restart
 from ..training import checkpoint as files
 from ..training._repr import in_short
 from ..training.fit_result import FitResult
-from ..training.restarts import only_restart
 from .mark import mark_of
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 `pyro_sparse.fit` comes here with a `FactorModel`. Some rows are kept aside, every restart is set up from its
 own seed and a data-driven start, groups of restarts are trained in one pass (`training/loop.py`), one is
-chosen (`training/restarts.py`), and `result.py` says what was found.
+chosen (`graphs/restart_choice.py`), and `result.py` says what was found.
 """
 
 from __future__ import annotations
@@ -21,27 +21,15 @@ from ..._utils.version import __version__
 from ...data.checks.factors import doubted_by_columns
 from ...data.read import Table
 from ...findings.finding import Finding
+from ...graphs.restart_choice import charged, chosen_restart, found_factors
+from ...posterior.rival_restarts import only_restart, prescribed_edges, restart_findings, unconfirmed
 from ..training import checkpoint as files
 from ..training.group_draws import GroupDraws
 from ..training.interrupt import BRIEF, stopped_between_steps
 from ..training.loop import Run, possible_stops, stopped_at
 from ..training.parts import renumbered, split
 from ..training.ranks import ALONE, Ranks
-from ..training.restarts import (
-    bent_starts,
-    charged,
-    child_seeds,
-    chosen_restart,
-    found_factors,
-    group_sizes,
-    join,
-    only_restart,
-    pick,
-    prescribed_edges,
-    put,
-    restart_findings,
-    unconfirmed,
-)
+from ..training.restarts import bent_starts, child_seeds, group_sizes, join, pick, put
 from .axis_findings import axis_findings
 from .axis_restarts import AxisStart, axis_start, is_better, replaced_restarts, searches_axes
 from .by_rows import judge

@@ -31,20 +31,12 @@ from ...data.read import Batch, Table, read_table
 from ...data.row_weights import counted_like, read_weights
 from ...findings.finding import Finding
 from ...graphs.alignment import apply_alignment
+from ...graphs.restart_choice import found_factors
+from ...posterior.rival_restarts import level_of, prescribed_in_fit, rival_restarts
 from ..training._repr import in_short
 from ..training.elbo import rowwise_elbo
 from ..training.fit_result import FitResult
-from ..training.restarts import (
-    align_factors,
-    found_factors,
-    in_frame,
-    level_of,
-    out_of_frame,
-    pick,
-    prescribed_in_fit,
-    rival_restarts,
-    score_similarity,
-)
+from ..training.restarts import align_factors, in_frame, out_of_frame, pick, score_similarity
 from . import saved
 from .by_rows import frugal, pieces
 from .completed_tables import completed, completed_draws

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...data.read import Table
 from ...findings.finding import Finding
-from ..training.restarts import prescribed_edges
+from ...posterior.rival_restarts import prescribed_edges
 from .weight_scores import has_zeros
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from ..training.restarts import bic
+from ...graphs.restart_choice import bic
 
 if TYPE_CHECKING:
     from .axis_restarts import AxisStart

@@ -18,7 +18,7 @@ from ...data.sequences import SequenceBatch
 from ...findings.finding import Finding
 from ...graphs.alignment import SAME_LATENTS
 from ...models.latent_transition import LatentTransition
-from ..training.restarts import only_restart
+from ...posterior.rival_restarts import only_restart
 from .transition_axes import BENT, believed, dense_steps, rotated
 
 __all__ = [

@@ -11,7 +11,7 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.inference.table.marginal_likelihood import at_maximum, row_log_likelihood, sums_out_factors
-from pyro_sparse.inference.training.restarts import criterion_of
+from pyro_sparse.posterior.rival_restarts import criterion_of
 
 N, G, K = 30, 5, 2
 

@@ -13,8 +13,8 @@ from scipy.stats import multivariate_normal
 
 import pyro_sparse as ps
 from pyro_sparse.findings.finding import Finding
-from pyro_sparse.inference.training.restarts import doubted_factors, restart_findings, unconfirmed
 from pyro_sparse.models import SparseDecoder
+from pyro_sparse.posterior.rival_restarts import doubted_factors, restart_findings, unconfirmed
 from pyro_sparse.priors import SpikeSlabLasso
 
 pytestmark = pytest.mark.usefixtures("hurried_module")

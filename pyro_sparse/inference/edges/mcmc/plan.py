@@ -13,7 +13,7 @@ from ...._utils.checks import check_whole
 from ...._utils.types import TableLike, VectorLike
 from ....data.columns import check_number, check_rows
 from ....data.row_weights import counted_like
-from ...training.restarts import criterion_of
+from ....posterior.rival_restarts import criterion_of
 from ..density.rates import rate_prior
 from .initialise import has_normal_noise
 
