@@ -78,8 +78,8 @@ def align_draws(
     >>> import numpy as np
     >>> first = np.array([[2.0, 0.0], [1.0, 0.0], [0.0, 3.0]])
     >>> draws = np.stack([first, first[:, ::-1] * [-1, 1]])[None]
-    >>> found = align_draws(draws)
-    >>> apply_alignment(draws, found)[0, 1]
+    >>> aligned = align_draws(draws)
+    >>> apply_alignment(draws, aligned)[0, 1]
     array([[0., 2.],
            [0., 1.],
            [3., 0.]])

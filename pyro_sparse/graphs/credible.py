@@ -97,8 +97,8 @@ def credible_sets(draws: ArrayLike, alpha: float = 0.1) -> CredibleSets:
     Column 0 is a parent in all draws, columns 1 and 2 stand in for each other, column 3 shows up once in ten:
 
     >>> draws = [[[1, 1, 0, 0]]] * 5 + [[[1, 0, 1, 0]]] * 4 + [[[1, 0, 0, 1]]]
-    >>> found = credible_sets(draws)
-    >>> found.member.astype(int), found.probability
+    >>> sets = credible_sets(draws)
+    >>> sets.member.astype(int), sets.probability
     (array([[1, 1, 1, 0]]), array([0.9]))
     """
     graphs, need = _needed(draws, alpha)
@@ -141,8 +141,8 @@ def credible_parents(draws: ArrayLike, alpha: float = 0.1) -> CredibleParents:
     Examples
     --------
     >>> draws = [[[1, 0, 0]]] * 6 + [[[0, 1, 0]]] * 3 + [[[1, 1, 1]]]
-    >>> found = credible_parents(draws, alpha=0.4)
-    >>> found.member.astype(int), found.single
+    >>> parents = credible_parents(draws, alpha=0.4)
+    >>> parents.member.astype(int), parents.single
     (array([[1, 0, 0]]), array([0.9]))
     """
     graphs, _ = _needed(draws, alpha)

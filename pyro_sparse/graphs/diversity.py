@@ -161,12 +161,12 @@ def sufficient_diversity(graph: ArrayLike) -> Diversity:
 
     Examples
     --------
-    >>> found = sufficient_diversity(np.triu(np.ones((4, 4))))
-    >>> np.array(found).astype(int)
+    >>> diversity = sufficient_diversity(np.triu(np.ones((4, 4))))
+    >>> np.array(diversity).astype(int)
     array([[1, 0, 0, 0],
            [1, 1, 1, 0],
            [0, 0, 0, 1]])
-    >>> bool(found.holds)
+    >>> bool(diversity.holds)
     True
     """
     edges = feature_graphs(graph)

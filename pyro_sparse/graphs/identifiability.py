@@ -176,10 +176,10 @@ def blocks(graph_a: ArrayLike | None = None, graph_z: ArrayLike | None = None) -
 
     Examples
     --------
-    >>> found = blocks(graph_a=[[1, 0], [1, 0], [1, 1], [0, 1]])
-    >>> found.connected, found.equivalent
+    >>> groups = blocks(graph_a=[[1, 0], [1, 0], [1, 1], [0, 1]])
+    >>> groups.connected, groups.equivalent
     (((0, 1, 2, 3),), ((0, 1), (2,), (3,)))
-    >>> found.leak.astype(int)  # latents 0, 1 and 3 may contain some of 2
+    >>> groups.leak.astype(int)  # latents 0, 1 and 3 may contain some of 2
     array([[0, 0, 1, 0],
            [0, 0, 1, 0],
            [0, 0, 0, 0],
@@ -249,8 +249,8 @@ def identifiability_probability(
     Examples
     --------
     >>> draws = [[[1, 0], [1, 1]], [[1, 0], [0, 1]]]
-    >>> found = identifiability_probability(graph_a=draws)
-    >>> found.disentangled, found.all_disentangled
+    >>> latents = identifiability_probability(graph_a=draws)
+    >>> latents.disentangled, latents.all_disentangled
     (array([0.5, 1. ]), 0.5)
     """
     leading = {np.shape(g)[:-2] for g in (graph_a, graph_z) if g is not None}
@@ -362,8 +362,8 @@ def sufficient_influence(
     --------
     >>> a = np.linspace(-2, 2, 50)
     >>> curved = np.stack([np.cos(a), np.cos(2 * a)], axis=1)[:, :, None]  # mean: sin(a), sin(2 a) / 2
-    >>> found = sufficient_influence(curved, [[1], [1]], "actions")
-    >>> found.rank, found.dimension, found.holds
+    >>> influence = sufficient_influence(curved, [[1], [1]], "actions")
+    >>> influence.rank, influence.dimension, influence.holds
     (array([2]), array([2]), True)
     >>> sufficient_influence(np.ones_like(curved), [[1], [1]], "actions").holds
     False

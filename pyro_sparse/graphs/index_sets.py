@@ -125,8 +125,8 @@ def index_sets(
 
     Examples
     --------
-    >>> found = index_sets([[1, 1, 0], [0, 1, 1]], [0], [1])
-    >>> found.intersection.astype(int), found.only_a.astype(int)
+    >>> sets = index_sets([[1, 1, 0], [0, 1, 1]], [0], [1])
+    >>> sets.intersection.astype(int), sets.only_a.astype(int)
     (array([0, 1, 0]), array([1, 0, 0]))
     """
     return IndexSets(

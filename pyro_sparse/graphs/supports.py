@@ -143,11 +143,11 @@ def support_identifiability(draws: ArrayLike) -> IdentifiabilityProbability:
 
     Examples
     --------
-    >>> found = support_identifiability([[[1, 0], [0, 1]], [[1, 0], [1, 1]]])
-    >>> found.consistency
+    >>> supports = support_identifiability([[[1, 0], [0, 1]], [[1, 0], [1, 1]]])
+    >>> supports.consistency
     array([[1. , 0. ],
            [0.5, 1. ]])
-    >>> found.all_disentangled
+    >>> supports.all_disentangled
     0.5
     """
     used = supports_of(draws, "draws")
@@ -207,11 +207,11 @@ def support_failure(probabilities: ArrayLike) -> SupportFailure:
 
     Examples
     --------
-    >>> found = support_failure([[0.9, 0.1], [0.2, 0.8]])
-    >>> found.pairs
+    >>> failure = support_failure([[0.9, 0.1], [0.2, 0.8]])
+    >>> failure.pairs
     array([[1.    , 0.1824],
            [0.3564, 1.    ]])
-    >>> found.lower, found.upper
+    >>> failure.lower, failure.upper
     (0.3564, 0.5388)
     """
     pi = np.asarray(probabilities, dtype=float)

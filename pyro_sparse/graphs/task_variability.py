@@ -76,8 +76,8 @@ def sufficient_representation(features: ArrayLike, tolerance: float = 1e-4) -> S
 
     Examples
     --------
-    >>> found = sufficient_representation([[1.0, 0.0], [0.0, 3.0]])
-    >>> found.holds, found.condition
+    >>> variability = sufficient_representation([[1.0, 0.0], [0.0, 3.0]])
+    >>> variability.holds, variability.condition
     (True, 3.0)
     """
     x = _matrix(features, "features", "(sample, latent)")
@@ -202,8 +202,8 @@ def sufficient_within_supports(
     --------
     Three kinds of tasks, in any number: supports 3.6 would accept, with one direction in each.
 
-    >>> found = sufficient_within_supports(np.tile([[1, 1, 0], [0, 1, 1], [1, 0, 1]], (20, 1)))
-    >>> found.holds, found.rank, found.dimension
+    >>> variability = sufficient_within_supports(np.tile([[1, 1, 0], [0, 1, 1], [1, 0, 1]], (20, 1)))
+    >>> variability.holds, variability.rank, variability.dimension
     (False, array([1, 1, 1]), array([2, 2, 2]))
     """
     w = _matrix(weights, "weights", "(task, latent)")

@@ -209,11 +209,11 @@ def atom_probability(
 
     Examples
     --------
-    >>> found = atom_probability([[[1, 1], [0, 1]], [[1, 1], [1, 1]]], [[0], [1]])
-    >>> found.inside.astype(int)
+    >>> atoms = atom_probability([[[1, 1], [0, 1]], [[1, 1], [1, 1]]], [[0], [1]])
+    >>> atoms.inside.astype(int)
     array([[1, 1],
            [1, 0]])
-    >>> found.probability
+    >>> atoms.probability
     array([[0.5, 1. ],
            [0.5, 0. ]])
     """

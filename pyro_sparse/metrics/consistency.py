@@ -155,8 +155,8 @@ def mechanism_shd(
     Examples
     --------
     >>> true = np.tril(np.ones((3, 3)))
-    >>> found = mechanism_shd(true_z=true, estimated_z=true[::-1, ::-1])
-    >>> found.value, found.best, found.permutation, found.exact
+    >>> shd = mechanism_shd(true_z=true, estimated_z=true[::-1, ::-1])
+    >>> shd.value, shd.best, shd.permutation, shd.exact
     (6, 0, array([2, 1, 0]), True)
     """
     truth, guess = _joint(true_a, estimated_a, true_z, estimated_z)

@@ -107,16 +107,16 @@ def plot_top_weights(
 def _named(factor: str | int | Sequence[str | int], names: list[str]) -> list[str]:
     """Names of the factors that are asked for."""
     wanted = [factor] if isinstance(factor, str | int) else list(factor)
-    found = [names[f] if not isinstance(f, str) and f in range(len(names)) else str(f) for f in wanted]
-    for asked, name in zip(wanted, found, strict=True):
+    chosen = [names[f] if not isinstance(f, str) and f in range(len(names)) else str(f) for f in wanted]
+    for asked, name in zip(wanted, chosen, strict=True):
         if name not in names:
             raise ValueError(
                 f"factor: got {asked!r}, wanted a name or a position from 0 to {len(names) - 1}; the names "
                 f"are {', '.join(map(repr, names[:6]))}{' …' if len(names) > 6 else ''}"
             )
-    if not found:
+    if not chosen:
         raise ValueError("factor: got an empty list, wanted a factor; leave it out to draw all")
-    return found
+    return chosen
 
 
 def _strongest(edges: pd.DataFrame, n: int) -> pd.DataFrame:

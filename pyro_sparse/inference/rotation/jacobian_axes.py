@@ -176,8 +176,8 @@ def jacobian_axes(
     >>> J = np.eye(2) * (1 + 0.5 * np.cos(rng.normal(size=(500, 2))))[:, :, None]
     >>> turn = np.array([[np.cos(0.5), -np.sin(0.5)], [np.sin(0.5), np.cos(0.5)]])
     >>> vec = (turn @ J @ turn.T).reshape(500, -1)
-    >>> found = jacobian_axes(vec.T @ vec / 500, n_starts=8)
-    >>> int(found.graph_z.sum()), bool(np.allclose(np.abs(found.map @ turn).max(0), 1, atol=1e-3))
+    >>> axes = jacobian_axes(vec.T @ vec / 500, n_starts=8)
+    >>> int(axes.graph_z.sum()), bool(np.allclose(np.abs(axes.map @ turn).max(0), 1, atol=1e-3))
     (2, True)
     """
     if epsilon is None:

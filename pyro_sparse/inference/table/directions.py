@@ -102,8 +102,8 @@ def find_directions(
     Examples
     --------
     >>> z = torch.randn(500, 4, generator=torch.Generator().manual_seed(0))
-    >>> found = find_directions(z, torch.sin(2 * z[:, :1] - 3 * z[:, 2:3]))
-    >>> found.weights.abs().round().int().tolist(), found.real.tolist()
+    >>> directions = find_directions(z, torch.sin(2 * z[:, :1] - 3 * z[:, 2:3]))
+    >>> directions.weights.abs().round().int().tolist(), directions.real.tolist()
     ([[2, 0, 3, 0]], [True])
     """
     n_features = x.shape[1]

@@ -112,8 +112,8 @@ def sparse_jacobian_axes(
     >>> import torch
     >>> rotation = torch.tensor([[0.8, -0.6], [0.6, 0.8]])
     >>> _ = torch.manual_seed(0)
-    >>> found = sparse_jacobian_axes(lambda z: torch.tanh(z @ rotation), torch.randn(500, 2), n_starts=8)
-    >>> between = abs(rotation.T.numpy() @ found.map)  # of the function's own latents and those found
+    >>> axes = sparse_jacobian_axes(lambda z: torch.tanh(z @ rotation), torch.randn(500, 2), n_starts=8)
+    >>> between = abs(rotation.T.numpy() @ axes.map)  # of the function's own latents and those axes
     >>> bool((between.max(0) > 2 * between.min(0)).all())
     True
     """

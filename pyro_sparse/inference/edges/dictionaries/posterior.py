@@ -38,7 +38,7 @@ BLURRED = 0.25
 APART = 0.05  # mean difference of two chains on likely edges: two decimals are no longer those of the model
 _MOST_DRAWN = 20_000_000  # edges drawn in all, so that the object stays a small file
 _MISSED = "A latent that keeps another off is missed: effects are measured where both are active."
-_ONE = (
+_SINGLE_GRAPH = (
     "Probabilities of edges between the latents of these two dictionaries, from the sizes of effects; "
     f"another pair of dictionaries has other latents. {_MISSED}"
 )
@@ -339,13 +339,13 @@ def _packed(
     rng: np.random.Generator,
 ) -> ArvizData:
     dims = ("feature", "factor")
-    one = fitted is None
+    single = fitted is None
     p = by_chain.mean(0)
     observed = ~np.isnan(strength)
     size = np.where(observed, strength, 0.0).sum(0) / np.maximum(observed.sum(0), 1)
     effect = size / np.maximum(size.sum(1, keepdims=True), 1e-300)
     low, high = np.where(observed, probability, 1.0).min(0), np.where(observed, probability, 0.0).max(0)
-    gap = np.full(p.shape, np.nan) if one else np.maximum(high - low, 0.0)
+    gap = np.full(p.shape, np.nan) if single else np.maximum(high - low, 0.0)
     numbers = edge_numbers(dims, p, by_chain, {"weight": size, "effect": effect}, gap=gap)
     of_draw = rng.integers(len(parts), size=drawn.shape[:2])
     shown = np.where(observed, strength, size).astype(np.float32)
@@ -378,10 +378,10 @@ def _packed(
     ]  # fmt: skip
     about = {
         "kind": "dictionaries",
-        "edge_method": "strengths of one pair" if one else "replication",
+        "edge_method": "strengths of one pair" if single else "replication",
         "weight_unit": "strength",
         "is_score": 0,
-        "note": _ONE if one else _REFITS.format(n=len(parts)),
+        "note": _SINGLE_GRAPH if single else _REFITS.format(n=len(parts)),
         "findings": write_findings(findings),
         "verdict": "\n".join(conclusion),
         "best_restart": 0,

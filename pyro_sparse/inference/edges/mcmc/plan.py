@@ -81,11 +81,11 @@ def free_plan(fit: Fit, restarts: list[int]) -> tuple[list[int], list[bool], int
     in other axes.
     """
     used = (fit.weights != 0).any(1)
-    found = max(1, int(used[fit.best].sum()))
-    alike = [int(used[r].sum()) == found for r in restarts]
+    n_used = max(1, int(used[fit.best].sum()))
+    alike = [int(used[r].sum()) == n_used for r in restarts]
     first = [r not in restarts[:c] for c, r in enumerate(restarts)]
     rotated = [not (same and new) for same, new in zip(alike, first, strict=True)]
-    kept = found if may_be_empty(fit) else fit.model.n_factors
+    kept = n_used if may_be_empty(fit) else fit.model.n_factors
     return [r if same else fit.best for r, same in zip(restarts, alike, strict=True)], rotated, kept
 
 

@@ -305,7 +305,7 @@ def _gibbs(evidence: SetEvidence, settings: _Settings, rng: np.random.Generator)
     Blackwell), proposes one swap per target, and draws the hyperparameters and eta.
     """
     (required, free), edge_log_odds, power, (a, b), num_draws = settings
-    own = np.zeros(free.shape) if edge_log_odds is None else edge_log_odds
+    edge_terms = np.zeros(free.shape) if edge_log_odds is None else edge_log_odds
     n_targets, kept = len(free), -(-num_draws // 2)
     state = np.stack([required, required | free])
     indices = np.arange(2)[:, None], np.arange(n_targets)[None]
@@ -333,7 +333,7 @@ def _gibbs(evidence: SetEvidence, settings: _Settings, rng: np.random.Generator)
             proposed = log_evidence(flipped)
             was_in = state[(*indices, j)]
             gain = (proposed[take] - current[take]) * np.where(was_in, -1, 1)
-            gain += log_odds[:, None] + own[indices[1], j]
+            gain += log_odds[:, None] + edge_terms[indices[1], j]
             p = expit(gain)
             flip = ((rng.random(p.shape) < p) != was_in) & open_
             if sweep >= _BURN:
@@ -341,7 +341,7 @@ def _gibbs(evidence: SetEvidence, settings: _Settings, rng: np.random.Generator)
                 flips.append(flip[open_].mean())
             state = np.where(flip[..., None], flipped, state)
             current = np.where(flip[..., None], proposed, current)
-        state, current, accepted = _swap(state, current, take, free, own, log_evidence, rng)
+        state, current, accepted = _swap(state, current, take, free, edge_terms, log_evidence, rng)
         if sweep >= _BURN:
             draws.append(state)
             etas.append(eta)
@@ -362,7 +362,7 @@ def _swap(
     current: NDArray[np.float64],
     take: tuple[NDArray, ...],
     free: NDArray[np.bool_],
-    own: NDArray[np.float64],
+    edge_terms: NDArray[np.float64],
     log_evidence: Callable[[NDArray[np.bool_]], NDArray[np.float64]],
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64], float]:
@@ -376,7 +376,7 @@ def _swap(
     swapped[(*indices, out)] ^= possible
     swapped[(*indices, into)] ^= possible
     proposed = log_evidence(swapped)
-    gain = proposed[take] - current[take] + own[indices[1], into] - own[indices[1], out]
+    gain = proposed[take] - current[take] + edge_terms[indices[1], into] - edge_terms[indices[1], out]
     accepted = possible & (np.log(rng.random(possible.shape)) < gain)
     state = np.where(accepted[..., None], swapped, state)
     return state, np.where(accepted[..., None], proposed, current), float(accepted.mean())
