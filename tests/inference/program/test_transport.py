@@ -122,8 +122,8 @@ def test_the_way_back_leads_back_and_slopes_are_those_of_differences(small):
 def test_rows_stay_where_nothing_moves_even_without_a_hill(small):
     """Of rows whose curvature is no precision the diagonal stands in, on both ways."""
     density, sampler, _ = small
-    u = {**density.start, "W": 3 * density.start["W"].sign(), "sd": density.start["sd"] - 3}
-    sampler.integral.rows.centre = torch.full_like(density.pack(density.blocks["rows"], u), -0.2)
+    u = {**density.start, "W": torch.full_like(density.start["W"], 3.0), "sd": density.start["sd"] - 3}
+    sampler.integral.rows.centre = torch.full_like(density.pack(density.blocks["rows"], u), -0.4)
     precision = density.curvature(density.blocks["rows"], sampler.integral.rows.centre, u)[1]
     assert (torch.linalg.cholesky_ex(precision)[1] > 0).any()
     nowhere = {name: torch.zeros_like(u["sd"]) for name in sampler.names}
@@ -183,7 +183,7 @@ def test_draws_of_posteriors_stay_such(simulated, is_dense):
     for _ in range(15):
         u = sampler.draw(u, adapts=False)
     assert 0.3 < sampler.acceptance < 0.95
-    assert (u["sd"] - simulated.start["sd"]).abs().mean() > 0.2
+    assert (u["sd"] - simulated.start["sd"]).abs().mean() > 0.1
     check(looked_at(u), wanted, most=0.1)
 
 
