@@ -278,7 +278,7 @@ class RecordedDensity:
         def level(
             shift: Position, u: Position, centre: Tensor, noise: Tensor, heat: Tensor
         ) -> tuple[Tensor, Tensor]:
-            moved, stretch = self._shifted(u, shift)
+            moved, stretch = self.shifted(u, shift)
 
             def total(q: Tensor) -> Tensor:
                 return self._total_of(rows)(q, moved, heat)
@@ -303,12 +303,11 @@ class RecordedDensity:
 
         return self._replayed(("transported", *shift), both, u, shift, centre, noise, derives=True)
 
-    def shifted(self, u: Position, shift: Position) -> Position:
-        """Sites moved by a shift: of edges the logarithm of all weights of a feature, (chain, feature)."""
-        return self._shifted(u, shift)[0]
+    def shifted(self, u: Position, shift: Position) -> tuple[Position, Tensor]:
+        """Sites moved by a shift, of edges of the logarithm of all weights of a feature (chain, feature).
 
-    def _shifted(self, u: Position, shift: Position) -> tuple[Position, Tensor]:
-        """And the logarithm of the Jacobian, (chain,); weights that are exactly 0 stay so."""
+        And the logarithm of the Jacobian, (chain,); weights that are exactly 0 stay so.
+        """
         moved, jacobian = dict(u), torch.zeros_like(next(iter(u.values())).reshape(self.n_chains, -1)[:, 0])
         for name, by in shift.items():
             if name not in self.layout.edge_names:

@@ -165,7 +165,7 @@ class TransportSampler:
             self.tuned += 1
             self.tuner.step(_WANTED - rate.mean().item())
             self.step_size = math.exp(self.tuner.get_state()[0])
-        there = self.density.unpack(block, q, self.density.shifted(u, self._split(moved, u)))
+        there = self.density.unpack(block, q, self.density.shifted(u, self._split(moved, u))[0])
         return {
             name: torch.where(ok.reshape(-1, *[1] * (value.dim() - 1)), there[name], value)
             for name, value in u.items()
