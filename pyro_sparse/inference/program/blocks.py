@@ -24,7 +24,7 @@ from pyro.ops.dual_averaging import DualAveraging
 from torch import Tensor
 from torch.distributions import Chi2
 
-from .recorded import Block, Position, RecordedDensity
+from .recorded import Block, Position, RecordedDensity, diagonal_of
 from .soundness import elsewhere
 
 __all__ = ["BlockSampler", "Sampler", "accepted", "cholesky", "is_quadratic"]
@@ -40,7 +40,6 @@ _LEAPS = 6
 _FIRST_CLIMBS, _NEWTON_STEPS = 3, 15  # sweeps in which a block goes to its mode, and steps to it
 _AVERAGE = 0.02  # least weight of the newest sweep in running means
 _PATIENCE = 25  # sweeps of the warm-up between two decisions
-_SMALLEST_PRECISION = 1e-2
 
 
 class Sampler(Protocol):
@@ -290,8 +289,7 @@ def cholesky(precision: Tensor) -> Tensor:
     bad = (info > 0) | ~torch.isfinite(root).all(-1).all(-1)
     if not bool(bad.any()):
         return root
-    diagonal = precision.diagonal(dim1=-2, dim2=-1).nan_to_num(1.0).abs().clamp(min=_SMALLEST_PRECISION)
-    return torch.where(bad[..., None, None], diagonal.sqrt().diag_embed(), root)
+    return torch.where(bad[..., None, None], diagonal_of(precision).sqrt().diag_embed(), root)
 
 
 def _scaled(noise: Tensor, root: Tensor) -> Tensor:

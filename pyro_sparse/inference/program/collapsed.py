@@ -71,9 +71,8 @@ class RowIntegral:
         if self.rows is None:
             empty = joint.new_zeros(0)
             return joint, empty, empty
-        block = self.rows.block
+        block, centre = self.rows.block, self.centre(u)
         at = self.density.pack(block, u)
-        centre = at if self.rows.centre is None else self.rows.centre
         gradient, precision = self.density.curvature(block, centre, u)
         root = cholesky(precision)
         half = torch.linalg.solve_triangular(root, gradient[..., None], upper=False)
@@ -81,6 +80,17 @@ class RowIntegral:
         integral = self.density.total(block, centre, u) + 0.5 * half[..., 0].square().sum(-1) + volume
         mean = centre + torch.linalg.solve_triangular(root.mT, half, upper=True)[..., 0]
         return joint + (integral - self.density.total(block, at, u)).sum(-1), mean, root
+
+    def centre(self, u: Position) -> Tensor:
+        """Points that the terms of rows are expanded at, (chain, row, number)."""
+        assert self.rows is not None
+        return self.density.pack(self.rows.block, u) if self.rows.centre is None else self.rows.centre
+
+    def standardised(self, u: Position) -> Tensor:
+        """Rows in standard deviations from their approximate means, (chain, row, number)."""
+        assert self.rows is not None
+        _, mean, root = self.integrated(u)
+        return (root.mT @ (self.density.pack(self.rows.block, u) - mean)[..., None])[..., 0]
 
 
 class CollapsedSampler:

@@ -40,6 +40,7 @@ __all__ = ["Block", "EdgeTerms", "Position", "RecordedDensity"]
 
 
 _RECORD_AFTER = 100  # evaluations of a derivative
+_SMALLEST_PRECISION = 1e-2
 _UNITS = 1.0  # heat of the spikes that are as the program says
 
 
@@ -264,6 +265,58 @@ class RecordedDensity:
             return value, back(torch.ones_like(value))[0]
 
         return self._replayed(("marginal", names), both, u, derives=True)
+
+    def transported(
+        self, rows: Block, u: Position, shift: Position, centre: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Position, Tensor]:
+        """Log density where rows follow shifts of other sites, (chain,), its slopes by these, and the rows.
+
+        See `transport.TransportSampler`: of edges the shift is that of the logarithm of a feature's weights,
+        (chain, feature), and the level has the Jacobian of all that moves.
+        """
+
+        def level(
+            shift: Position, u: Position, centre: Tensor, noise: Tensor, heat: Tensor
+        ) -> tuple[Tensor, Tensor]:
+            moved, stretch = self.shifted(u, shift)
+
+            def total(q: Tensor) -> Tensor:
+                return self._total_of(rows)(q, moved, heat)
+
+            gradient, precision = _curvature_of(total, centre)
+            bad = torch.linalg.cholesky_ex(precision)[1] > 0  # the same root as `blocks.cholesky`
+            precision = torch.where(bad[..., None, None], diagonal_of(precision).diag_embed(), precision)
+            root = torch.linalg.cholesky_ex(precision)[0]
+            half = torch.linalg.solve_triangular(root, gradient[..., None], upper=False)
+            q = centre + torch.linalg.solve_triangular(root.mT, half + noise[..., None], upper=True)[..., 0]
+            volume = root.diagonal(dim1=-2, dim2=-1).log().sum((-1, -2))
+            sites = tuple(self.layout.sites)
+            joint = sum_of(self._parts(sites)[0](self.unpack(rows, q, moved), heat), sites)
+            return joint + stretch - volume, q
+
+        def both(
+            u: Position, shift: Position, centre: Tensor, noise: Tensor, heat: Tensor
+        ) -> tuple[Tensor, Position, Tensor]:
+            pulled = vjp(lambda shift: level(shift, u, centre, noise, heat), shift, has_aux=True)
+            value, back, q = cast("tuple[Tensor, Graph, Tensor]", pulled)
+            return value, back(torch.ones_like(value))[0], q
+
+        return self._replayed(("transported", *shift), both, u, shift, centre, noise, derives=True)
+
+    def shifted(self, u: Position, shift: Position) -> tuple[Position, Tensor]:
+        """Sites moved by a shift, of edges of the logarithm of all weights of a feature (chain, feature).
+
+        And the logarithm of the Jacobian, (chain,); weights that are exactly 0 stay so.
+        """
+        moved, jacobian = dict(u), torch.zeros_like(next(iter(u.values())).reshape(self.n_chains, -1)[:, 0])
+        for name, by in shift.items():
+            if name not in self.layout.edge_names:
+                moved[name] = u[name] + by
+                continue
+            weight = self.pack(self.blocks[name], u)
+            moved = self.unpack(self.blocks[name], weight * by.exp()[..., None], moved)
+            jacobian = jacobian + (by * (weight != 0).to(by).sum(-1)).sum(-1)
+        return moved, jacobian
 
     def slopes(self, u: Position) -> tuple[Tensor, Position]:
         """The joint and its gradient by every continuous site."""
@@ -499,6 +552,11 @@ def _curvature_of(total: Graph, q: Tensor) -> tuple[Tensor, Tensor]:
     hessian = vmap(column)(units[:, None, None, :].expand(-1, *q.shape[:2], -1))  # (D, chain, element, D)
     hessian = hessian.movedim(0, -1)
     return gradient, -0.5 * (hessian + hessian.mT)
+
+
+def diagonal_of(precision: Tensor) -> Tensor:
+    """What stands in for a matrix that is not positive definite, (..., number)."""
+    return precision.diagonal(dim1=-2, dim2=-1).nan_to_num(1.0).abs().clamp(min=_SMALLEST_PRECISION)
 
 
 def sum_of(logs: Mapping[str, Tensor], sites: Any) -> Tensor:

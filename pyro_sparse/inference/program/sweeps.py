@@ -22,6 +22,7 @@ from .gates import GateSampler
 from .layout import PARAMETER
 from .parameters import ParameterSampler
 from .recorded import Block, EdgeTerms, Position, RecordedDensity
+from .transport import TransportSampler
 from .weights import WeightSampler
 
 __all__ = ["ProgramChains"]
@@ -88,6 +89,7 @@ class ProgramChains:
         rows = self.samplers.get("rows")
         self.integral = RowIntegral(density, rows if isinstance(rows, BlockSampler) else None)
         self.collapsed = CollapsedSampler(density, self.integral, self.position, warm_up - self.climbing)
+        self.transport = TransportSampler(density, self.integral, self.position, warm_up - self.climbing)
         self.axes = AxisSampler(density, self.position)
         self.done = 0
 
@@ -106,12 +108,25 @@ class ProgramChains:
                 self.position = self.collapsed.draw(self.position, adapts)
             if adapts:
                 self.collapsed.learn(self.position)
+        elif self.transport.possible and not climbs:
+            self._move_with_rows(adapts)
         self.done += 1
         if self.done == self.warm_up:
             for sampler in self.samplers.values():
                 sampler.settle()
             if self.collapsed.useful:
                 self.collapsed.settle()
+            elif self.transport.possible:
+                self.transport.settle()
+
+    def _move_with_rows(self, adapts: bool) -> None:
+        if self.transport.pause and self.done % self.transport.pause == 0:
+            self.position = self.transport.draw(self.position, adapts)
+        if adapts and self.transport.learn(self.position):
+            # Where noise and rows have let go of each other, means of before are no places to propose from.
+            for sampler in self.samplers.values():
+                if isinstance(sampler, BlockSampler | WeightSampler):
+                    sampler.tuned = 0
 
     def _move_axes(self, climbs: bool, adapts: bool) -> None:
         pause = _ROTATE_EVERY if climbs else _ROTATE_EVERY_LATER
@@ -141,7 +156,7 @@ class ProgramChains:
         axes = {name: getattr(self.axes, name) for name in _AXES} if self.axes.useful else {}
         return {
             "position": self.position, "done": self.done, "samplers": samplers, "axes": axes,
-            "collapsed": self.collapsed.state(),
+            "collapsed": self.collapsed.state(), "transport": self.transport.state(),
         }  # fmt: skip
 
     def load(self, saved: dict[str, Any]) -> None:
@@ -150,6 +165,7 @@ class ProgramChains:
         for name, sampler in self.samplers.items():
             sampler.load(saved["samplers"][name])
         self.collapsed.load(saved["collapsed"])
+        self.transport.load(saved["transport"])
         for name, value in saved["axes"].items():
             setattr(self.axes, name, value)
 

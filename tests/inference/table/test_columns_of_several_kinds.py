@@ -264,7 +264,6 @@ def test_special_chains_and_the_engine_agree(table):
     model = ps.models.SparseDecoder(n_factors=2, likelihood=KINDS, decoder="linear")
     fit = ps.fit(model, table, restarts=2, seed=0, progress=False)
     special = fit.edge_posterior("mcmc", X=table, sweeps=800, warm_up=200, tolerance=0.0)
-    engine = fit.edge_posterior("program", X=table, sweeps=700)
 
     def means(idata):
         """Of four chains, and their Monte Carlo errors."""
@@ -272,6 +271,9 @@ def test_special_chains_and_the_engine_agree(table):
         by_chain = by_chain if by_chain[:, 0].mean(0).argmax() == 0 else by_chain[..., ::-1]
         return by_chain.mean(0), by_chain.std(0, ddof=1) / np.sqrt(len(by_chain))
 
-    (p, error), (q, other) = means(special), means(engine)
-    gap = np.abs(p - q)
-    assert (gap < 0.02 + 4 * np.hypot(error, other)).all() and gap.mean() < 0.03, gap.round(3)
+    p, error = means(special)
+    for seed in (0, 1):  # before rows followed a column's noise, it kept seven of eight chains in one place
+        q, other = means(fit.edge_posterior("program", X=table, sweeps=700, seed=seed))
+        gap = np.abs(p - q)
+        assert (gap < 0.02 + 4 * np.hypot(error, other)).all() and gap.mean() < 0.02, gap.round(3)
+        assert other.max() < 0.04, other.round(3)
