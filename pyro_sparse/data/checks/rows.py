@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ...findings.finding import Finding
-from ._cells import Cells, listed, naming
+from ._cells import NORMAL_MAD, Cells, listed, naming
 
 __all__ = ["outlying_cells", "outlying_rows", "repeated_rows"]
 
@@ -169,17 +169,16 @@ def outlying_cells(cells: Cells) -> tuple[list[Finding], NDArray[np.bool_]]:
         return [], where
     outliers = []
     for j in np.flatnonzero((cells.n_levels > 0.3 * cells.mask.sum(0)) | cells.is_coarse).tolist():
-        index = np.flatnonzero(cells.mask[:, j])
-        k, share = _apart(cells.robust[index, j])
-        if k:
-            order = np.argsort(-np.abs(cells.robust[index, j]))
-            outliers.append((share, j, index[order[:k]]))
-            where[index[order[:k]], j] = True
+        far, share = _far_cells(cells, j)
+        if len(far):
+            outliers.append((share, j, far))
+            where[far, j] = True
     if not outliers:
         return [], where
     outliers.sort(key=lambda outlier: -outlier[0])
     share, worst, at = outliers[0]
-    values = ", ".join(f"{cells.values[i, worst]:.6g}" for i in at[:3]) + (", …" if len(at) > 3 else "")
+    told = cells.values if cells.given is None else cells.given  # what stands in the caller's table
+    values = ", ".join(f"{told[i, worst]:.6g}" for i in at[:3]) + (", …" if len(at) > 3 else "")
     more = (
         f" ({len(outliers)} such columns: {listed([cells.features[i] for _, i, _ in outliers])})"
         if len(outliers) > 1
@@ -197,6 +196,32 @@ def outlying_cells(cells: Cells) -> tuple[list[Finding], NDArray[np.bool_]]:
             size=share,
         )
     ], where
+
+
+def _far_cells(cells: Cells, j: int) -> tuple[NDArray[np.int_], float]:
+    """Rows of a column's far cells, the furthest first, and their share of its sum of squares.
+
+    A far cell moves the mean of its group, and with it what covariates leave of its neighbours: of a group of
+    two rows both are as far out. So of far cells those are named that stand apart as they were given, too.
+
+    Parameters
+    ----------
+    cells : Cells
+    j : int
+    """
+    index = np.flatnonzero(cells.mask[:, j])
+    left = cells.robust[index, j]
+    k, share = _apart(left)
+    order = np.argsort(-np.abs(left))
+    if cells.given is not None:
+        away = cells.given[index, j] - np.median(cells.given[index, j])
+        away /= max(NORMAL_MAD * float(np.median(np.abs(away))), 1e-300)
+        n_given = _apart(away)[0]
+        as_given = np.argsort(-np.abs(away))[:n_given]
+        # a group whose mean is far from others stands apart as given, and covariates leave nothing of that
+        if n_given and set(as_given.tolist()) <= set(order[: max(k, n_given)].tolist()):
+            return index[as_given], share or float((left[as_given] ** 2).sum() / (left**2).sum())
+    return index[order[:k]], share
 
 
 def _apart(z: NDArray[np.float64]) -> tuple[int, float]:

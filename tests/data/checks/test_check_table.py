@@ -135,6 +135,17 @@ def test_rows_on_another_scale_are_named(times):
     assert times == 6 or "4 of 300 rows" in found.message  # a small row times six is like others
 
 
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_with_groups_a_far_cell_names_its_own_row_and_no_neighbour(size):
+    """What a mean of the group leaves of the others in it is far out, too."""
+    x, group = clean(), np.random.default_rng(size).permutation(N) % (N // size)
+    x.loc[7, "x3"] = 90.0
+    found = only(x, groups=group.astype(str))
+    assert "has a cell far from all others (90; row '7')" in found.message and found.columns == ("x3",)
+    apart = clean() + 40.0 * (group == 3)[:, None]  # a group of its own level is what groups= is for
+    assert ps.check_table(apart, groups=group.astype(str)) == []
+
+
 def test_a_cell_that_makes_its_column_is_named():
     x = clean()
     x.loc[7, "x3"] = 90.0
