@@ -7,11 +7,16 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.mixture import GaussianMixture
 
 import pyro_sparse as ps
 from pyro_sparse.data.checks import groups
+from pyro_sparse.data.checks._cells import cells_of
 from pyro_sparse.data.checks.factors import doubted_by_columns
+from pyro_sparse.data.checks.rows import outlying_cells
+from pyro_sparse.data.read import read_table
 from pyro_sparse.findings.finding import Finding
+from pyro_sparse.likelihoods import Normal
 
 pytestmark = pytest.mark.usefixtures("hurried_module")
 
@@ -133,6 +138,62 @@ def test_rows_on_another_scale_are_named(times):
     found = only(x)
     assert found.is_doubt and set(re.findall(r"'(\d+)'", found.message)) <= {"10", "20", "30", "40"}
     assert times == 6 or "4 of 300 rows" in found.message  # a small row times six is like others
+
+
+@pytest.mark.parametrize("n", [60, 180])
+def test_exponential_tails_have_no_far_cell(n):
+    """Of 20 tables of 60 columns one at most has a gap that wide anywhere."""
+    told = 0
+    for seed in range(1000, 1020):
+        x = np.random.default_rng(seed).laplace(size=(n, 60))
+        told += bool(outlying_cells(cells_of(read_table(x, {}, likelihood=Normal()), Normal()))[0])
+    assert told <= 1
+
+
+def test_a_row_at_the_end_of_curves_is_on_no_other_scale():
+    """It is far out in the columns that bend upwards and in no others; multiplied, it is so in all."""
+    rng = np.random.default_rng(1000)
+    z = rng.normal(size=(N, 1))
+    z[7] = 4.5
+    curves = np.concatenate([np.exp(z), np.exp(1.1 * z), np.exp(0.9 * z), np.tanh(z), np.sin(z)], 1)
+    x = pd.DataFrame(curves / curves.std(0) + 0.1 * rng.normal(size=curves.shape))
+    assert not [
+        found
+        for found in ps.check_table(x)
+        if "on another scale" in found.message or "as far from the middle" in found.message
+    ]
+    ordinary = clean()
+    ordinary.iloc[7] *= 15
+    assert "as far from the middle" in only(ordinary).message
+
+
+def test_two_indicators_with_little_noise_are_no_copies():
+    """They correlate by .97; other columns have their factors, too, with more noise."""
+    rng = np.random.default_rng(1000)
+    x, z = clean(), rng.normal(size=(N, 2))
+    for name, noise in (("p", 0.2), ("q", 0.2)):
+        x[name] = z @ [1.1, 0.5] + noise * rng.normal(size=N)
+    for name, loading in (("r", [1, 0]), ("s", [0, 1])):
+        x[name] = z @ loading + 0.5 * rng.normal(size=N)
+    assert x.p.corr(x.q) > 0.97 and ps.check_table(x) == []
+    assert only(x.assign(q=x.p + 0.15 * rng.normal(size=N))).columns == ("p", "q")
+
+
+def test_two_ends_of_a_curve_are_no_batches():
+    """Where a sigmoid is flat rows lie close together; between the ends the other components vary more."""
+    rng = np.random.default_rng(1000)
+    end = np.repeat([-1.0, 1.0], 200)
+    apart = np.stack([3 * end + rng.normal(size=400), rng.normal(size=400), rng.normal(size=400)], 1)
+    mixture = GaussianMixture(2, covariance_type="tied", random_state=0).fit(apart)
+    assert groups._chance_of_batches(apart, mixture) > 0.05
+    bent = apart.copy()
+    bent[:, 1] /= 0.2 + (apart[:, 0] / 3) ** 2
+    assert groups._chance_of_batches(bent, mixture) < groups._CHANCE
+    curved = apart + np.stack([0 * end, 0.3 * (apart[:, 0] ** 2 - 10), 0 * end], 1)
+    assert groups._chance_of_batches(curved, mixture) < groups._CHANCE
+    tailed = apart.copy()
+    tailed[:, 2] = rng.standard_t(3, size=400)
+    assert groups._chance_of_batches(tailed, mixture) < groups._CHANCE
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
