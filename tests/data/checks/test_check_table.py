@@ -131,6 +131,33 @@ def test_rows_that_repeat_are_counted():
     assert ps.check_table(yes, "bernoulli") == []
 
 
+def test_rows_entered_twice_are_named_with_cells_changed_or_with_noise():
+    x, rng = clean(), np.random.default_rng(0)
+    changed = x.iloc[[4, 9]].copy()
+    changed.iloc[0, [1, 3]] = 0.123, 0.456
+    changed.iloc[1, 5] = np.nan
+    found = only(pd.concat([x, changed], ignore_index=True))
+    assert "2 pairs of rows have the same number in most cells" in found.message
+    assert "'301' and '9'" in found.message and "'300' and '4'" in found.message
+    noisy = x.iloc[[4, 9]] + 0.05 * rng.normal(size=(2, 9))
+    found = only(pd.concat([x, noisy], ignore_index=True))
+    assert "2 pairs of rows have nearly the same numbers" in found.message
+    assert "'300' and '4'" in found.message and "'301' and '9'" in found.message
+    assert ps.check_table(pd.concat([x, x.iloc[[4]] + rng.normal(size=(1, 9))], ignore_index=True)) == []
+
+
+def test_rounded_rows_and_doubled_rows_are_no_near_repeats():
+    x = clean(n=600)
+    assert ps.check_table(x.round(1)) == [] == ps.check_table(x.round(2))
+    (found,) = ps.check_table(pd.concat([x, x], ignore_index=True))
+    assert "repeat another one in every cell" in found.message
+    alike = pd.DataFrame({f"y{j}": (x.x0 > 0.3 * j - 1).astype(float) for j in range(4)})
+    mixed = pd.concat([x.iloc[:, 3:], alike], axis=1)
+    twice = pd.concat([mixed, mixed.iloc[[7]].assign(y0=1 - mixed.y0[7])], ignore_index=True)
+    found = [f for f in ps.check_table(twice, {"y*": "bernoulli", "*": "normal"}) if f.kind == "rows"]
+    assert len(found) == 1 and "'600' and '7'" in found[0].message
+
+
 @pytest.mark.parametrize("times", [6, 12])
 def test_rows_on_another_scale_are_named(times):
     x = clean()
