@@ -68,11 +68,10 @@ def check_table(
     Notes
     -----
     Looked for: columns that copy one another; sets of which one follows from the others; rows that repeat,
-    nearly or in every cell, or are on another scale;
-    cells that make their column; codes, counts, levels and yes or no under the normal
-    likelihood; codes for missing cells, cells that were filled in; heavy tails; columns hardly seen
-    together; batches of rows; counts that vary more, or less, than their likelihood; how many rows survey
-    weights leave.
+    nearly or in every cell, or are on another scale; cells that make their column; codes, counts, levels and
+    yes or no under the normal likelihood; codes for missing cells, cells that were filled in; heavy tails;
+    columns hardly seen together; batches of rows; counts that vary more, or less, than their likelihood; how
+    many rows survey weights leave.
 
     Examples
     --------

@@ -49,8 +49,8 @@ def nearly_repeated_rows(cells: Cells, table: Cells | None = None) -> list[Findi
         shown, n_same, n_cells = _shown(cells, changed), changed[0][2], changed[0][3]
         return [
             _finding(
-                f"{_pairs(changed)} the same number in most cells ({shown}; the first in {n_same:g} of {n_cells} "
-                "columns of measurements)",
+                f"{_pairs(changed)} the same number in most cells ({shown}; the first in {n_same:g} of "
+                f"{n_cells} columns of measurements)",
                 len(changed) / len(cells.rows),
             )
         ]
@@ -59,8 +59,8 @@ def nearly_repeated_rows(cells: Cells, table: Cells | None = None) -> list[Findi
         return []
     return [
         _finding(
-            f"{_pairs(near)} nearly the same numbers ({_shown(cells, near)}; the first are {near[0][2]:.2g} times as "
-            "near to each other as to any other row)",
+            f"{_pairs(near)} nearly the same numbers ({_shown(cells, near)}; the first are {near[0][2]:.2g} "
+            "times as near to each other as to any other row)",
             len(near) / len(cells.rows),
         )
     ]
@@ -86,7 +86,7 @@ def _shown(cells: Cells, pairs: list[tuple[int, int, float, int]]) -> str:
 
 
 def _changed(cells: Cells, table: Cells) -> list[tuple[int, int, float, int]]:
-    """Pairs with the same number in most columns of measurements: first, second, equal cells, cells of both."""
+    """Pairs with the same number in most columns of measurements: first, second, equal cells, cells seen."""
     many = np.flatnonzero(cells.n_levels > _MANY_LEVELS * cells.mask.sum(0))
     if len(many) < _LEAST_COLUMNS:
         return []
