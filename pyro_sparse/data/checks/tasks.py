@@ -96,8 +96,8 @@ def coded_outcomes(tasks: Tasks) -> list[Finding]:
         return [
             Finding(
                 "outcomes",
-                f"{count} outcomes of {len(names)} task(s) ({_listed(names)}) are {code:g}, far from all others: "
-                "if that stands for missing, the fit takes it for a measurement",
+                f"{count} outcomes of {len(names)} task(s) ({_listed(names)}) are {code:g}, far from all "
+                "others: if that stands for missing, the fit takes it for a measurement",
                 "set them to NaN, and the rows are left out",
                 "doubt",
                 "data",
