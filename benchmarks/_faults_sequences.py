@@ -206,6 +206,31 @@ def frames(seed: int) -> str:
     return told(found_in(x), ("cells", "rows", "cells", "kinds", "rows")[variant])
 
 
+def coded_cells(seed: int) -> str:
+    """A code for missing cells, in outcomes of tasks or in a column of sequences."""
+    rng = np.random.default_rng([seed, 12])
+    code = float(rng.choice([-9999, -999, -99, 999, 9999]))
+    if seed % 2:
+        x, y = simple_tasks(seed)
+        coded = rng.choice(len(y), int(rng.integers(3, 20)), replace=False)
+        for t in coded:
+            y[t][rng.integers(len(y[t]))] = code
+        return told(task_findings(as_tasks(x, y), 3), "outcomes", [f"task {t + 1}" for t in coded])
+    x, _ = dynamics(seed, **shape(rng))
+    x[:, :, 0][rng.random(x.shape[:2]) < rng.uniform(0.01, 0.1)] = code
+    return told(found_in(x), "kinds", ["x1"])
+
+
+def coded_levels(seed: int) -> str:
+    """Half of the features are answers in three to seven levels, numbered from 0 or 1 or in tenths."""
+    rng = np.random.default_rng([seed, 13])
+    x, _ = dynamics(seed, **shape(rng))
+    cuts = np.linspace(-1.2, 1.2, int(rng.integers(2, 7))) + rng.uniform(-1, 1)
+    answers = np.digitize(x[:, :, :4] / x[:, :, :4].std((0, 1)), cuts)
+    x[:, :, :4] = (answers, answers + 1, answers / 10)[seed % 3]
+    return told(found_in(x), "kinds", [f"x{j + 1}" for j in range(4)])
+
+
 def still(seed: int) -> str:
     """A property of a whole sequence among the features."""
     rng = np.random.default_rng([seed, 11])
@@ -229,6 +254,8 @@ KINDS: dict[str, Callable[[int], str]] = {
     "counts": counts,
     "frames": frames,
     "properties": still,
+    "codes": coded_cells,
+    "levels": coded_levels,
 }
 
 

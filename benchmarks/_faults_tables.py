@@ -417,20 +417,45 @@ def far_from_zero(seed: int) -> Case:
     return Case(x, w, "normal", {}, ("far from all others",), (j,))
 
 
+def near_duplicates(seed: int) -> Case:
+    """Three to twenty rows that are there again, with noise of .01 to .1 sd or some cells of other rows."""
+    rng = np.random.default_rng([seed, 21])
+    x, w = linear(rng)
+    again = x.iloc[rng.choice(len(x), int(rng.integers(3, 21)), replace=False)]
+    if seed % 2:
+        again = again + rng.uniform(0.01, 0.1) * x.std().to_numpy() * rng.normal(size=again.shape)
+    else:
+        changed = rng.random(again.shape) < rng.uniform(0.1, 0.4)
+        again = again.mask(changed, x.sample(len(again), random_state=seed).to_numpy())
+    x = pd.concat([x, again]).sample(frac=1, random_state=seed).reset_index(drop=True)
+    return Case(x, w, "normal", {}, ("entered twice",))
+
+
+def group_cell(seed: int) -> Case:
+    """One far cell in groups of two to five rows: its own row has to be named, and no other of the group."""
+    rng = np.random.default_rng([seed, 22])
+    x, w = linear(rng)
+    groups = rng.permutation(np.arange(len(x)) % (len(x) // int(rng.integers(2, 6)))).astype(str)
+    i, j = int(rng.integers(len(x))), f"x{rng.integers(len(w))}"
+    x.loc[i, j] = rng.choice([-1, 1]) * rng.uniform(30, 1000)
+    return Case(x, w, "normal", {"groups": groups}, (f"; row '{i}')",), (j,))
+
+
 KINDS: dict[str, Callable[[int], Case]] = {
     "near_copy": near_copy, "dependent": dependent, "one_hot": one_hot, "shares": shares,
     "duplicates": duplicates, "careless": careless, "cell": cell, "blocks": blocks, "likert": likert,
     "mixed": mixed, "batches": batches, "overdispersed": overdispersed, "tails": tails,
     "coded_levels": coded_levels, "codes": codes, "filled": filled, "no_counts": no_counts,
     "linked_blocks": linked_blocks, "curved_copy": curved_copy, "named_groups": named_groups,
-    "far_from_zero": far_from_zero,
+    "far_from_zero": far_from_zero, "near_duplicates": near_duplicates, "group_cell": group_cell,
 }  # fmt: skip
 
 
 # ---- what is counted ---------------------------------------------------------------------------------------
 def is_told(case: Case) -> bool:
     """Whether a finding says an expected word, and findings name what there is to name."""
-    findings = ps.check_table(case.x, case.likelihood)
+    per_row = {name: case.settings[name] for name in ("groups",) if name in case.settings}
+    findings = ps.check_table(case.x, case.likelihood, **per_row)
     said = [finding for finding in findings if any(word in str(finding) for word in case.words)]
     named = {name for finding in said for name in finding.columns}
     return bool(said) and set(case.names) <= named
@@ -443,7 +468,7 @@ def is_right(case: Case) -> bool:
     torch.set_num_threads(1)
     n_factors = min(case.settings.get("n_factors", 5), case.x.shape[1] - 1)
     model = ps.models.SparseDecoder(case.x.shape[1], n_factors, decoder="linear", likelihood=case.likelihood)
-    fit = ps.fit(model, case.x, restarts=4, progress=False)
+    fit = ps.fit(model, case.x, restarts=4, progress=False, groups=case.settings.get("groups"))
     found = fit.effects[fit.best] >= 0.02
     truth = case.truth != 0
     if len(truth) < len(found):  # columns that were added have no edge of their own

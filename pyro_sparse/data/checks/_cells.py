@@ -17,11 +17,11 @@ from ..table import Table
 if TYPE_CHECKING:
     from ...likelihoods import Likelihood
 
-__all__ = ["MOST_COLUMNS", "Cells", "cells_of", "correlation", "listed", "naming"]
+__all__ = ["MOST_COLUMNS", "NORMAL_MAD", "Cells", "cells_of", "correlation", "listed", "naming"]
 
 MOST_ROWS = 2000  # of a table read by rows: its checks take no longer than those of a table in memory
 MOST_COLUMNS = 1000  # that are compared with one another: the square of it is in memory, the cube is computed
-_NORMAL_MAD = 1.4826  # standard deviations of a normal distribution in a median absolute deviation
+NORMAL_MAD = 1.4826  # standard deviations of a normal distribution in a median absolute deviation
 _SHOWN = 6  # names in a sentence
 
 
@@ -140,7 +140,7 @@ class Cells:
     def robust(self) -> NDArray[np.float64]:
         """Cells less their column's median, in robust standard deviations; 0 where missing."""
         z = self.values - np.nanmedian(self.values, 0)
-        scale = _NORMAL_MAD * np.nanmedian(np.abs(z), 0)
+        scale = NORMAL_MAD * np.nanmedian(np.abs(z), 0)
         scale = np.where(scale > 0, scale, np.nanstd(self.values, 0))
         return np.where(self.mask, z / scale, 0.0)
 

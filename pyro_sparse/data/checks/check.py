@@ -21,6 +21,7 @@ from .filled import filled_cells
 from .groups import row_groups
 from .kinds import chosen_kinds, entry_mistakes, few_levels, missing_codes, several_kinds
 from .missing import separate_columns
+from .near_rows import nearly_repeated_rows
 from .rows import outlying_cells, outlying_rows, repeated_rows
 from .tails import heavy_tails
 
@@ -66,11 +67,11 @@ def check_table(
 
     Notes
     -----
-    Looked for: columns that copy one another; sets of which one follows from the others; rows that repeat or
-    are on another scale; cells that make their column; codes, counts, levels and yes or no under the normal
-    likelihood; codes for missing cells, cells that were filled in; heavy tails; columns hardly seen
-    together; batches of rows; counts that vary more, or less, than their likelihood; how many rows survey
-    weights leave.
+    Looked for: columns that copy one another; sets of which one follows from the others; rows that repeat,
+    nearly or in every cell, or are on another scale; cells that make their column; codes, counts, levels and
+    yes or no under the normal likelihood; codes for missing cells, cells that were filled in; heavy tails;
+    columns hardly seen together; batches of rows; counts that vary more, or less, than their likelihood; how
+    many rows survey weights leave.
 
     Examples
     --------
@@ -135,6 +136,7 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
     others = trimmed.hidden(hidden)
     copies, copied = copied_columns(others)
     repeats = repeated_rows(cells)
+    near_repeats = [finding for family, _ in families for finding in nearly_repeated_rows(family, cells)]
     of_tails, levels, counts, filled = [], [], [], []
     for family, columns in families:
         filled += filled_cells(family) if not mistakes else []
@@ -152,6 +154,7 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
         *dependent_columns(others, copied),
         *separate_columns(cells),
         *repeats,
+        *near_repeats,
         *far_rows,
         *far_cells,
         *filled,

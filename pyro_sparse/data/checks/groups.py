@@ -43,6 +43,7 @@ _LEAST_SURE = {2: 0.91, 3: 0.79, 4: 0.79, 5: 0.79}  # mean probability of a row'
 _LEAST_ALIKE = 0.02  # BIC a row by which clusters of one shape are better than such of several
 _MOST_KURTOSIS = 2.5  # mean over columns of n excess kurtosis^2 / 24, 1 of normal ones
 _MOST_DIMENSIONS = 7
+_CHANCE = 1e-3  # that normal batches depart so far from what the mixture takes for granted
 _CLEAR_GAIN_A_ROW, _CLEAR_SURE, _CLEAR_KURTOSIS = (
     0.3,
     0.93,
@@ -256,4 +257,44 @@ def _clusters(y: NDArray[np.float64], kurtosis: float) -> tuple[int, float, floa
     if gain < max(_LEAST_GAIN, _LEAST_GAIN_A_ROW * n) or not (is_clear or is_plain):
         return 0, sure, gain
     full_bic = min(fitted(shapes, "full").bic(y) for shapes in {2, 3, k})
-    return (k if full_bic - bic[k] >= _LEAST_ALIKE * n else 0), sure, float(gain)
+    is_alike = full_bic - bic[k] >= _LEAST_ALIKE * n
+    return (k if is_alike and _chance_of_batches(y, mixture) >= _CHANCE else 0), sure, float(gain)
+
+
+def _chance_of_batches(y: NDArray[np.float64], mixture: Mixture) -> float:
+    r"""Probability, at most, that batches of normal rows depart so far from a mixture of one shape.
+
+    In coordinates in which clusters are spheres let u be those in which their means differ and v the others.
+    Of normal batches v is independent of u, and normal. Curves of a factor make clusters, too (its two ends,
+    where a sigmoid is flat), and there means and sizes of v depend on u, or its tails are not normal. Means
+    and sizes are regressed on u and its products (F tests), the kurtosis of v is tested by itself (Anscombe
+    and Glynn 1983); the least p-value counts, times their number (Bonferroni).
+
+    Parameters
+    ----------
+    y : ndarray (row, component)
+    mixture : GaussianMixture
+        Of components with one covariance.
+    """
+    n, d = y.shape
+    n_differ = min(len(mixture.means_) - 1, d)
+    if n_differ == d:
+        return 1.0
+    whiten = np.linalg.inv(np.linalg.cholesky(mixture.covariances_)).T
+    centres = (mixture.means_ - mixture.weights_ @ mixture.means_) @ whiten
+    axes = np.linalg.svd(np.sqrt(mixture.weights_)[:, None] * centres)[2].T
+    rows = y @ whiten @ axes
+    u, v = rows[:, :n_differ], rows[:, n_differ:] - rows[:, n_differ:].mean(0)
+    u = (u - u.mean(0)) / u.std(0)
+    i, j = np.triu_indices(n_differ)
+    powers = [np.ones((n, 1)), u, u[:, i] * u[:, j], u**3 if n_differ == 1 else u[:, :0]]
+    basis = np.linalg.qr(np.concatenate(powers, 1))[0]
+    free = basis.shape[1] - 1, n - basis.shape[1]
+    if free[1] < 1:
+        return 1.0
+    targets = np.concatenate([v, np.apply_along_axis(_normal_scores, 0, np.abs(v))], 1)
+    targets = (targets - targets.mean(0)) / targets.std(0)
+    share = np.clip(((basis.T @ targets) ** 2).sum(0) / n, 0.0, 1 - 1e-12)
+    of_means = stats.f.sf(share / (1 - share) * free[1] / free[0], *free)
+    of_tails = np.asarray(stats.kurtosistest(v).pvalue)
+    return float(min(1.0, min(of_means.min(), of_tails.min()) * (len(of_means) + len(of_tails))))

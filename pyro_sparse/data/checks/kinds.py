@@ -12,6 +12,8 @@ from ._cells import Cells, listed, naming
 from .ordinal import makes_a_factor
 
 __all__ = [
+    "CODE_GAP",
+    "SENTINELS",
     "chosen_kinds",
     "column_kinds",
     "entry_mistakes",
@@ -21,7 +23,8 @@ __all__ = [
 ]
 
 # Rows of nines, as codes for a missing cell are.
-_SENTINELS = [sign * float("9" * digits) for digits in (2, 3, 4, 5) for sign in (-1, 1)]
+SENTINELS = [sign * float("9" * digits) for digits in (2, 3, 4, 5) for sign in (-1, 1)]
+CODE_GAP = 3.0  # standard deviations of all others, between these and such a code
 # On a scale of few levels 7, 8 and 9 stand for "does not apply", "does not know" and "refused".
 _LEVEL_CODES = (7, 8, 9)
 _LEAST_GAP = 3  # from the last level to such a code
@@ -308,13 +311,13 @@ def _is_shuffled(column: NDArray[np.float64]) -> bool:
 
 def _code(column: NDArray[np.float64]) -> float | None:
     """A row of nines that several cells have, beyond all others and far from them."""
-    for code in _SENTINELS:
+    for code in SENTINELS:
         at = column == code
         others = column[~at]
         if at.sum() < 3 or len(others) < 3:
             continue
         gap = others.min() - code if code < 0 else code - others.max()
-        if gap > 3 * others.std() or (code < 0 <= others.min()):
+        if gap > CODE_GAP * others.std() or (code < 0 <= others.min()):
             return code
     return None
 

@@ -92,19 +92,17 @@ def counter_columns(sequences: Sequences) -> list[Finding]:
     """
     x = sequences.x * sequences.scale + sequences.centre
     observed = _seen(sequences)
-    has_step = observed[:, 1:] & observed[:, :-1]
-    if sequences.gap is not None:
-        has_step &= ~sequences.gap[:, 1:, None]
+    broken = np.zeros(x.shape[:2], bool) if sequences.gap is None else sequences.gap
     even, rising, still = [], [], []
     for j, name in enumerate(sequences.feature_names):
-        steps = (x[:, 1:, j] - x[:, :-1, j])[has_step[:, :, j]]
-        if len(steps) < _LEAST_RISES:
+        steps, lengths = _steps(x[:, :, j], observed[:, :, j], broken)
+        if (lengths == 1).sum() < _LEAST_RISES:
             continue
         if not steps.any():
             still.append(name)
             continue
         size = np.abs(steps).max()
-        if np.ptp(steps) <= _EVEN * size + 1e-9 * np.abs(x[:, :, j]).max():
+        if np.ptp(steps / lengths) <= _EVEN * size + 1e-9 * np.abs(x[:, :, j]).max():
             even.append(name)
         elif (steps > 0).all() or (steps < 0).all():
             rising.append(name)
@@ -298,6 +296,28 @@ def _seen(sequences: Sequences) -> np.ndarray:
         return sequences.mask
     whole = np.ones(sequences.x.shape, dtype=bool)
     return whole if sequences.present is None else whole & sequences.present[:, :, None]
+
+
+def _steps(x: np.ndarray, observed: np.ndarray, broken: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Differences of successive cells that were seen, and how many frames each spans.
+
+    Over missing cells, too: 1, 2, missing, 1, 2, missing, … goes up by 1 from frame to frame, and counts
+    nothing.
+
+    Parameters
+    ----------
+    x, observed : ndarray (sequence, time)
+    broken : ndarray of bool (sequence, time)
+        Frames that do not follow from the one before.
+    """
+    steps, lengths = [], []
+    stretch = np.cumsum(broken, 1)  # no difference is taken over a gap in time
+    for values, seen, number in zip(x, observed, stretch, strict=True):
+        at = np.flatnonzero(seen)
+        together = number[at[1:]] == number[at[:-1]]
+        steps.append(np.diff(values[at])[together])
+        lengths.append(np.diff(at)[together])
+    return np.concatenate(steps), np.concatenate(lengths)
 
 
 def _slope_of_halves(stack: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What tasks show before any fit: too few rows for their weights, outcomes without normal noise."""
+"""What tasks show before any fit: too few rows for their weights, codes, outcomes without normal noise."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import numpy as np
 
 from ...findings.finding import Finding
 from ..tasks import Tasks
+from .kinds import CODE_GAP, SENTINELS
 
-__all__ = ["outcome_kinds", "row_counts", "task_findings"]
+__all__ = ["coded_outcomes", "outcome_kinds", "row_counts", "task_findings"]
 
 _NAMED = 5  # tasks that a sentence lists before it counts the rest
 _TWO_VALUED = 8  # rows with two values only: of a number with noise that never happens, of four rows it may
 _COUNT_ROWS = 20
 _FEW_COUNTS = 10.0  # mean of a count from which normal noise is near enough
 _MEMBERS = 0.1  # share of the tasks from which a kind of outcome is more than a rounded column
+_LEAST_CODED = 3  # outcomes in all that are a code
 _SPARE_ROWS = 1  # rows that weights and an intercept leave for the noise
 
 
@@ -33,7 +35,8 @@ def task_findings(tasks: Tasks, n_latents: int, normal: bool = True) -> list[Fin
     list of Finding
         Of source "data".
     """
-    return [*row_counts(tasks, n_latents), *(outcome_kinds(tasks) if normal else ())]
+    findings = [*row_counts(tasks, n_latents), *coded_outcomes(tasks)]
+    return [*findings, *(outcome_kinds(tasks) if normal else ())]
 
 
 def row_counts(tasks: Tasks, n_latents: int) -> list[Finding]:
@@ -71,6 +74,57 @@ def row_counts(tasks: Tasks, n_latents: int) -> list[Finding]:
     ]
 
 
+def coded_outcomes(tasks: Tasks) -> list[Finding]:
+    """Numbers such as -999 among the outcomes, far from all others of their task: codes for missing ones.
+
+    A task of few rows has such a code once or twice; all tasks together have it three times or more.
+
+    Parameters
+    ----------
+    tasks : Tasks
+    """
+    outcomes = _outcomes(tasks)
+    for code in SENTINELS:
+        coded = [np.isclose(values, code, rtol=1e-9, atol=0.0) for values in outcomes]
+        at = [
+            t for t, (values, here) in enumerate(zip(outcomes, coded, strict=True)) if _is_apart(values, here)
+        ]
+        count = int(sum(coded[t].sum() for t in at))
+        if count < _LEAST_CODED:
+            continue
+        names = [tasks.task_names[t] for t in at]
+        return [
+            Finding(
+                "outcomes",
+                f"{count} outcomes of {len(names)} task(s) ({_listed(names)}) are {code:g}, far from all "
+                "others: if that stands for missing, the fit takes it for a measurement",
+                "set them to NaN, and the rows are left out",
+                "doubt",
+                "data",
+                columns=tuple(names),
+                size=count / max(int(tasks.sizes.sum()), 1),
+            )
+        ]
+    return []
+
+
+def _is_apart(values: np.ndarray, coded: np.ndarray) -> bool:
+    """Whether a code lies beyond all other outcomes of a task, and far from them."""
+    others = values[~coded]
+    if not coded.any() or len(others) < _LEAST_CODED:
+        return False
+    code = values[coded][0]
+    gap = others.min() - code if code < 0 else code - others.max()
+    return bool(gap > CODE_GAP * others.std())
+
+
+def _outcomes(tasks: Tasks) -> list[np.ndarray]:
+    """Outcomes that were seen, task by task, in the caller's units."""
+    y = tasks.y * tasks.target_scale[:, None] + tasks.target_centre[:, None]
+    observed = np.ones(y.shape, dtype=bool) if tasks.mask is None else tasks.mask
+    return [values[seen] for values, seen in zip(y, observed, strict=True)]
+
+
 def outcome_kinds(tasks: Tasks) -> list[Finding]:
     """Tasks whose outcomes are yes/no answers or small counts, which are fitted as numbers with normal noise.
 
@@ -78,12 +132,9 @@ def outcome_kinds(tasks: Tasks) -> list[Finding]:
     ----------
     tasks : Tasks
     """
-    y = tasks.y * tasks.target_scale[:, None] + tasks.target_centre[:, None]
-    observed = np.ones(y.shape, dtype=bool) if tasks.mask is None else tasks.mask
     binary, counts = [], []
-    columns = zip(tasks.task_names, y, observed, tasks.target_scale, strict=True)
-    for name, values, of_task, scale in columns:
-        outcomes = values[of_task]
+    columns = zip(tasks.task_names, _outcomes(tasks), tasks.target_scale, strict=True)
+    for name, outcomes, scale in columns:
         tolerance = 1e-6 * max(float(np.abs(outcomes).max(initial=0.0)), float(scale))
         n_values = 1 + int((np.diff(np.sort(outcomes)) > tolerance).sum())
         whole = bool((np.abs(outcomes - np.round(outcomes)) <= tolerance).all())

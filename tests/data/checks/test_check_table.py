@@ -7,11 +7,16 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.mixture import GaussianMixture
 
 import pyro_sparse as ps
 from pyro_sparse.data.checks import groups
+from pyro_sparse.data.checks._cells import cells_of
 from pyro_sparse.data.checks.factors import doubted_by_columns
+from pyro_sparse.data.checks.rows import outlying_cells
+from pyro_sparse.data.read import read_table
 from pyro_sparse.findings.finding import Finding
+from pyro_sparse.likelihoods import Normal
 
 pytestmark = pytest.mark.usefixtures("hurried_module")
 
@@ -126,6 +131,33 @@ def test_rows_that_repeat_are_counted():
     assert ps.check_table(yes, "bernoulli") == []
 
 
+def test_rows_entered_twice_are_named_with_cells_changed_or_with_noise():
+    x, rng = clean(), np.random.default_rng(0)
+    changed = x.iloc[[4, 9]].copy()
+    changed.iloc[0, [1, 3]] = 0.123, 0.456
+    changed.iloc[1, 5] = np.nan
+    found = only(pd.concat([x, changed], ignore_index=True))
+    assert "2 pairs of rows have the same number in most cells" in found.message
+    assert "'301' and '9'" in found.message and "'300' and '4'" in found.message
+    noisy = x.iloc[[4, 9]] + 0.05 * rng.normal(size=(2, 9))
+    found = only(pd.concat([x, noisy], ignore_index=True))
+    assert "2 pairs of rows have nearly the same numbers" in found.message
+    assert "'300' and '4'" in found.message and "'301' and '9'" in found.message
+    assert ps.check_table(pd.concat([x, x.iloc[[4]] + rng.normal(size=(1, 9))], ignore_index=True)) == []
+
+
+def test_rounded_rows_and_doubled_rows_are_no_near_repeats():
+    x = clean(n=600)
+    assert ps.check_table(x.round(1)) == [] == ps.check_table(x.round(2))
+    (found,) = ps.check_table(pd.concat([x, x], ignore_index=True))
+    assert "repeat another one in every cell" in found.message
+    alike = pd.DataFrame({f"y{j}": (x.x0 > 0.3 * j - 1).astype(float) for j in range(4)})
+    mixed = pd.concat([x.iloc[:, 3:], alike], axis=1)
+    twice = pd.concat([mixed, mixed.iloc[[7]].assign(y0=1 - mixed.y0[7])], ignore_index=True)
+    found = [f for f in ps.check_table(twice, {"y*": "bernoulli", "*": "normal"}) if f.kind == "rows"]
+    assert len(found) == 1 and "'600' and '7'" in found[0].message
+
+
 @pytest.mark.parametrize("times", [6, 12])
 def test_rows_on_another_scale_are_named(times):
     x = clean()
@@ -133,6 +165,73 @@ def test_rows_on_another_scale_are_named(times):
     found = only(x)
     assert found.is_doubt and set(re.findall(r"'(\d+)'", found.message)) <= {"10", "20", "30", "40"}
     assert times == 6 or "4 of 300 rows" in found.message  # a small row times six is like others
+
+
+@pytest.mark.parametrize("n", [60, 180])
+def test_exponential_tails_have_no_far_cell(n):
+    """Of 20 tables of 60 columns one at most has a gap that wide anywhere."""
+    told = 0
+    for seed in range(1000, 1020):
+        x = np.random.default_rng(seed).laplace(size=(n, 60))
+        told += bool(outlying_cells(cells_of(read_table(x, {}, likelihood=Normal()), Normal()))[0])
+    assert told <= 1
+
+
+def test_a_row_at_the_end_of_curves_is_on_no_other_scale():
+    """It is far out in the columns that bend upwards and in no others; multiplied, it is so in all."""
+    rng = np.random.default_rng(1000)
+    z = rng.normal(size=(N, 1))
+    z[7] = 4.5
+    curves = np.concatenate([np.exp(z), np.exp(1.1 * z), np.exp(0.9 * z), np.tanh(z), np.sin(z)], 1)
+    x = pd.DataFrame(curves / curves.std(0) + 0.1 * rng.normal(size=curves.shape))
+    assert not [
+        found
+        for found in ps.check_table(x)
+        if "on another scale" in found.message or "as far from the middle" in found.message
+    ]
+    ordinary = clean()
+    ordinary.iloc[7] *= 15
+    assert "as far from the middle" in only(ordinary).message
+
+
+def test_two_indicators_with_little_noise_are_no_copies():
+    """They correlate by .97; other columns have their factors, too, with more noise."""
+    rng = np.random.default_rng(1000)
+    x, z = clean(), rng.normal(size=(N, 2))
+    for name, noise in (("p", 0.2), ("q", 0.2)):
+        x[name] = z @ [1.1, 0.5] + noise * rng.normal(size=N)
+    for name, loading in (("r", [1, 0]), ("s", [0, 1])):
+        x[name] = z @ loading + 0.5 * rng.normal(size=N)
+    assert x.p.corr(x.q) > 0.97 and ps.check_table(x) == []
+    assert only(x.assign(q=x.p + 0.15 * rng.normal(size=N))).columns == ("p", "q")
+
+
+def test_two_ends_of_a_curve_are_no_batches():
+    """Where a sigmoid is flat rows lie close together; between the ends the other components vary more."""
+    rng = np.random.default_rng(1000)
+    end = np.repeat([-1.0, 1.0], 200)
+    apart = np.stack([3 * end + rng.normal(size=400), rng.normal(size=400), rng.normal(size=400)], 1)
+    mixture = GaussianMixture(2, covariance_type="tied", random_state=0).fit(apart)
+    assert groups._chance_of_batches(apart, mixture) > 0.05
+    bent = apart.copy()
+    bent[:, 1] /= 0.2 + (apart[:, 0] / 3) ** 2
+    assert groups._chance_of_batches(bent, mixture) < groups._CHANCE
+    curved = apart + np.stack([0 * end, 0.3 * (apart[:, 0] ** 2 - 10), 0 * end], 1)
+    assert groups._chance_of_batches(curved, mixture) < groups._CHANCE
+    tailed = apart.copy()
+    tailed[:, 2] = rng.standard_t(3, size=400)
+    assert groups._chance_of_batches(tailed, mixture) < groups._CHANCE
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_with_groups_a_far_cell_names_its_own_row_and_no_neighbour(size):
+    """What a mean of the group leaves of the others in it is far out, too."""
+    x, group = clean(), np.random.default_rng(size).permutation(N) % (N // size)
+    x.loc[7, "x3"] = 90.0
+    found = only(x, groups=group.astype(str))
+    assert "has a cell far from all others (90; row '7')" in found.message and found.columns == ("x3",)
+    apart = clean() + 40.0 * (group == 3)[:, None]  # a group of its own level is what groups= is for
+    assert ps.check_table(apart, groups=group.astype(str)) == []
 
 
 def test_a_cell_that_makes_its_column_is_named():

@@ -42,6 +42,18 @@ def test_a_counter_is_named(even):
     assert counter_columns(as_sequences(x)) == []
 
 
+def test_what_repeats_around_missing_cells_is_no_counter():
+    """1, 2, missing, 1, 2, missing, … goes up by 1 in every step between cells that were seen."""
+    around = np.tile([1.0, 2.0, np.nan], 10)
+    assert counter_columns(as_sequences(np.insert(frames(), 2, around, axis=2))) == []
+    number = np.where(np.isnan(around), np.nan, np.arange(30.0))  # a counter with the same cells missing
+    (found,) = counter_columns(as_sequences(np.insert(frames(), 2, number, axis=2)))
+    assert found.columns == ("x3",) and "by the same amount in every step" in found.message
+    level = np.repeat([1.0, 2.0], 15)  # a level that changes where a cell is missing does not stay the same
+    level[15] = np.nan
+    assert counter_columns(as_sequences(np.insert(frames(), 2, level, axis=2))) == []
+
+
 def test_a_trend_and_a_season_are_named_with_their_columns_and_period():
     for shape in ((60, 30), (2, 600)):
         x = frames(*shape)

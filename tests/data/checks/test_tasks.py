@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyro_sparse.data.checks.tasks import outcome_kinds, row_counts, task_findings
+from pyro_sparse.data.checks.tasks import coded_outcomes, outcome_kinds, row_counts, task_findings
 from pyro_sparse.data.tasks import as_tasks
 from tests._tasks import tasks_on_latents
 
@@ -35,6 +35,23 @@ def test_a_few_tasks_with_few_rows_have_open_edges_and_others_have_not():
     assert found.columns == ("task 5",)
     assert {task for task, _ in found.edges} == {"task 5"} and found.touches("task 5", "latent 3")
     assert not found.touches("task 4", "latent 3")
+
+
+@pytest.mark.parametrize("code", [-999.0, 999.0, -99.0])
+def test_codes_for_missing_outcomes_are_named_with_their_tasks(code):
+    """One in each of three tasks: no task alone has many."""
+    x, y, *_ = tasks_on_latents(t=10)
+    y = (y - y.mean(1, keepdims=True)) / y.std(1, keepdims=True)
+    assert coded_outcomes(as_tasks(x, y)) == []
+    y[[1, 4, 6], [0, 3, 5]] = code
+    (found,) = task_findings(as_tasks(x, y), 3)
+    assert found.columns == ("task 2", "task 5", "task 7") and f"are {code:g}, far from all" in found.message
+    assert "NaN" in found.remedy
+    y[y == code] = np.nan
+    assert task_findings(as_tasks(x, y), 3) == []
+    wide = 400 * np.where(np.isnan(y), 0.0, y)
+    wide[[1, 4, 6], [0, 3, 5]] = code  # of outcomes that reach so far it is a number as any other
+    assert coded_outcomes(as_tasks(x, wide)) == []
 
 
 @pytest.mark.parametrize("codes", [(0, 1), (1, 2), (-1, 1)])
