@@ -113,8 +113,8 @@ def _changed(cells: Cells, table: Cells) -> list[tuple[int, int, float, int]]:
     whole = (of_all[first] == of_all[second]).all(1)
     # rows of like factors are equal twice as often, in columns of so many numbers
     by_chance = stats.binom.sf(n_same - 1, both, min(2 * float(np.mean(chances)), 1.0)) * n * (n - 1) / 2
-    told = (n_same >= _LEAST_SAME) & (n_same >= _MOSTLY * both) & (by_chance <= _CHANCE) & ~whole
-    order = np.flatnonzero(told)[np.argsort(-n_same[told], kind="stable")]
+    is_pair = (n_same >= _LEAST_SAME) & (n_same >= _MOSTLY * both) & (by_chance <= _CHANCE) & ~whole
+    order = np.flatnonzero(is_pair)[np.argsort(-n_same[is_pair], kind="stable")]
     return [(int(first[i]), int(second[i]), float(n_same[i]), int(both[i])) for i in order]
 
 
@@ -140,5 +140,5 @@ def _near(cells: Cells) -> list[tuple[int, int, float, int]]:
     least = max(np.log(len(z) / _CHANCE) / dimension, np.log(_TIMES_NEARER))
     at = np.flatnonzero((np.log(times) > least) & (nearest[nearest] == np.arange(len(z))))
     pairs = {tuple(sorted((int(rows[i]), int(rows[nearest[i]])))): float(times[i]) for i in at}
-    found = [(i, j, ratio, int(use.sum())) for (i, j), ratio in pairs.items()]
-    return sorted(found, key=lambda pair: -pair[2])
+    near = [(i, j, ratio, int(use.sum())) for (i, j), ratio in pairs.items()]
+    return sorted(near, key=lambda pair: -pair[2])

@@ -185,8 +185,8 @@ def outlying_cells(cells: Cells) -> tuple[list[Finding], NDArray[np.bool_]]:
         return [], where
     outliers.sort(key=lambda outlier: -outlier[0])
     share, worst, at = outliers[0]
-    told = cells.values if cells.given is None else cells.given  # what stands in the caller's table
-    values = ", ".join(f"{told[i, worst]:.6g}" for i in at[:3]) + (", …" if len(at) > 3 else "")
+    as_given = cells.values if cells.given is None else cells.given  # what stands in the caller's table
+    values = ", ".join(f"{as_given[i, worst]:.6g}" for i in at[:3]) + (", …" if len(at) > 3 else "")
     more = (
         f" ({len(outliers)} such columns: {listed([cells.features[i] for _, i, _ in outliers])})"
         if len(outliers) > 1
