@@ -58,6 +58,7 @@ def test_noise_is_predicted_row_by_row_and_needs_the_concepts():
     torch.testing.assert_close(at_1, torch.zeros_like(x))
 
 
+@pytest.mark.slow
 def test_the_penalty_is_that_of_the_exact_jacobian():
     model, x, time = small()
     concepts = model.encoder(x).detach()
@@ -93,6 +94,7 @@ def test_penalties_reach_encoder_and_noise_predictor():
     assert float(diffusion.losses_of(model, x.float(), "base")[1]) == 0
 
 
+@pytest.mark.slow
 def test_training_lowers_the_noise_loss():
     x = torch.rand(4, 3, 8, 8).round()
     few, many = (

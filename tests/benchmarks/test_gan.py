@@ -54,6 +54,7 @@ def known_generator(rotation):
     return lambda z: torch.sigmoid((z @ rotation).repeat_interleave(77, 1)[:, :768]).view(-1, 3, 16, 16)
 
 
+@pytest.mark.slow
 def test_sparse_directions_of_a_known_generator():
     rotation = torch.as_tensor(ortho_group.rvs(10, random_state=0), dtype=torch.float32)
     directions = gan.sparse_directions(known_generator(rotation), 400, 0)
@@ -62,6 +63,7 @@ def test_sparse_directions_of_a_known_generator():
     assert sorted(cosines.argmax(0).tolist()) == list(range(10)) and cosines.max(0).values.min() > 0.95
 
 
+@pytest.mark.slow
 def test_slopes_along_directions_are_those_of_the_exact_jacobian():
     torch.manual_seed(0)
     generator, z = Generator(16, 10).double(), torch.randn(4, 10, dtype=torch.float64)
@@ -88,6 +90,7 @@ def test_given_directions_stay_and_the_penalty_turns_free_ones():
     assert dense(end) < 0.9 * dense(start)
 
 
+@pytest.mark.slow
 def test_a_generator_learns_the_colour_of_images():
     x = torch.zeros(32, 3, 16, 16)
     x[:, 0] = 0.9

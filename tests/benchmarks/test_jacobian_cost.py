@@ -37,6 +37,7 @@ def test_penalties_that_should_be_one_are_one():
     torch.testing.assert_close(named["exact"](network, single), named["exact_forward"](network, single))
 
 
+@pytest.mark.slow
 def test_costs_are_ratios_and_the_runs_train(monkeypatch):
     monkeypatch.setattr(jacobian_cost, "TURN", 0.0)
     x = jacobian_cost.made_up(3, 8, 60, 1000)

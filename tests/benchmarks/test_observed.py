@@ -28,6 +28,7 @@ def test_weights_of_a_linear_system_stand_where_its_graph_says():
     assert np.abs(weights[~system.graph]).max() < 0.05 < np.abs(weights[system.graph]).min()
 
 
+@pytest.mark.slow
 def test_a_row_and_what_is_collected_of_it(monkeypatch):
     monkeypatch.setattr(
         observed, "methods", lambda ours_only, bootstrap: {"var": observed._var, "lasso": observed._lasso}

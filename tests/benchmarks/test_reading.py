@@ -59,6 +59,7 @@ def test_without_a_table_it_says_what_is_wanted():
     assert [task["data"] for task in reading.tasks(options_of("--cells", "cells.h5ad"))] == ["cells"]
 
 
+@pytest.mark.slow
 def test_tables_are_made_again_from_what_was_kept(tmp_path, monkeypatch):
     (task, _) = reading.tasks(options_of("--quick", "--keep", str(tmp_path), "--top", "1"))
     row = {**task, **reading.run(**task)}

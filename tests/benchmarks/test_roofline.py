@@ -71,6 +71,7 @@ def test_a_product_is_a_product():
     assert count == counter.get_total_flops()
 
 
+@pytest.mark.slow
 def test_jobs_a_run_and_what_is_collected(monkeypatch):
     options = argparse.Namespace(quick=True, seeds=2, sizes=None)
     jobs = roofline.tasks(options)

@@ -164,6 +164,7 @@ def exact_rows(sets, eta_prior, seed=0):
     return enumerate_edges(x, y, RowPrior(noise_variance=1.0, eta_prior=eta_prior)).edge_prob, edge
 
 
+@pytest.mark.slow
 def test_exact_posteriors_pass_at_the_nominal_rate_though_edges_depend_on_each_other():
     p, truth = exact_rows(60 * 100, (1.0, 1.0))
     found = [

@@ -54,6 +54,7 @@ def _fit(path, out, *options):
     return CliRunner().invoke(app, [*words, "--out", str(out)])
 
 
+@pytest.mark.slow
 def test_columns_of_each_kind_are_fitted_by_theirs(survey, tmp_path):
     result = _fit(survey, tmp_path / "fit", "-l", "q*=ordinal", "-l", "*=auto")
     assert result.exit_code in (0, 3), result.output

@@ -202,6 +202,7 @@ def test_registered_divergence_leaves_forced_edges_out():
     assert whole.item() == pytest.approx(wanted.sum(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_pyro_program_with_edge_sites_finds_the_posterior():
     """y = 3 g x + noise: the guide's edge probability goes to where the evidence says, two edges of four."""
     pyro.set_rng_seed(0)

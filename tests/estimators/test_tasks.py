@@ -38,6 +38,7 @@ def test_check_estimator():
     assert failures(ps.MultiTaskSparseRegressor(n_latents=1, steps=5, restarts=1, random_state=0)) == {}
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_a_cross_validation(monkeypatch):
     targets = ROWS[:60, :2] @ np.random.default_rng(0).normal(size=(2, 6))
     advance, steps = Run.advance, []
@@ -69,6 +70,7 @@ def test_tasks_by_label():
         model.predict(ROWS[:2], task=[0, 999])
 
 
+@pytest.mark.slow
 def test_names_of_tasks_and_features_reach_the_fit():
     order = np.random.default_rng(0).permutation(600)
     table = pd.DataFrame(ROWS[order], columns=list("abcde"))
@@ -182,6 +184,7 @@ def test_svm_wants_a_share_below_one(share):
         ps.SparseTaskSVM(sparsity=share).fit(*load_wine(return_X_y=True))
 
 
+@pytest.mark.slow
 def test_svm_of_each_task():
     x, y = load_iris(return_X_y=True)
     task = np.arange(len(x)) % 2

@@ -33,6 +33,7 @@ def test_picked_restarts_answer_as_in_the_whole_model(restarts):
     assert torch.equal(few.permitted, model.permitted)
 
 
+@pytest.mark.slow
 def test_expected_cells_of_a_linear_model_are_the_gaussian_conditional_mean():
     model = linear_model(2, 6, 2)
     rng = np.random.default_rng(0)

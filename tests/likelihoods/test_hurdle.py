@@ -230,6 +230,7 @@ def test_a_planted_graph_is_found_and_zeros_that_other_things_move_are_no_edge(k
     assert np.isfinite(fit.score(x)) and (fit.impute(x) >= 0).all()
 
 
+@pytest.mark.slow
 def test_a_fit_with_columns_by_name_runs():
     rng = np.random.default_rng(0)
     z = rng.normal(size=60)

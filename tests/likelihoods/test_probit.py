@@ -167,6 +167,7 @@ def test_names_and_what_is_printed():
             kind(link="cloglog")
 
 
+@pytest.mark.slow
 def test_in_columns_words_keep_the_link_and_parts_theirs():
     rng = np.random.default_rng(0)
     words = pd.Categorical.from_codes(rng.integers(0, 3, 40), ["never", "often", "always"], ordered=True)

@@ -146,6 +146,7 @@ def test_dci_of_levels(method):
     assert moved.disentanglement == pytest.approx(mixed.disentanglement, abs=0.03)
 
 
+@pytest.mark.slow
 def test_dci_has_no_use_for_the_order_of_levels():
     levels, codes = levels_and_mixed(600, 8)
     odd = np.array([10, -3, 7, 0])[levels]

@@ -31,6 +31,7 @@ def drawn(correlation: torch.Tensor, n: int) -> torch.Tensor:
     return torch.stack([one, slope * one + (1 - slope**2).sqrt() * other, third], -1)
 
 
+@pytest.mark.slow
 def test_the_total_correlation_of_gaussians_and_its_gradient():
     torch.manual_seed(0)
     correlation = torch.tensor([0.8, -0.6, 0.0])

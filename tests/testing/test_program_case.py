@@ -54,6 +54,7 @@ class Wrong(TestLinear):
         return ps.Program(program, 2)
 
 
+@pytest.mark.slow
 def test_densities_and_slopes_that_differ_are_noticed(monkeypatch):
     battery = Wrong()
     battery.test_densities_are_those_of_the_program()

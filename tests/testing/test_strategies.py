@@ -87,6 +87,7 @@ def test_tables_are_fitted_and_asked():
     assert counts_of(strategies.tables(), fit, 100)["right"] >= 20
 
 
+@pytest.mark.slow
 def test_the_cells_of_a_case_are_those_in_its_container():
     """Read another way: by pandas, of the frames that hold floats only."""
 

@@ -192,6 +192,7 @@ def test_agreement_by_hand():
     assert np.isnan(agreement([eye], [alive])[0]).all()
 
 
+@pytest.mark.slow
 def test_edges_are_taken_over_the_restarts(recorded):
     fit = fit_of(recorded, steps=150, restarts=3, holdout=0.5, learning_rate=1e-2)
     graphs = fit.latent_graphs()

@@ -126,6 +126,7 @@ def test_ridge_regressions_do_not_care_for_rotations():
     torch.testing.assert_close(*predictions)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits(fitted):
     same_fit(fit_of(), fitted)
     assert (fit_of(seed=2, restarts=1).transform(X[0]) != fitted.transform(X[0])).any()
@@ -163,6 +164,7 @@ def test_a_resumed_fit_gives_the_same_bits(fitted, tmp_path, monkeypatch, cut):
         fit_of(y=Y + X[..., 0], **settings)
 
 
+@pytest.mark.slow
 def test_ctrl_c_returns_the_fit_so_far(monkeypatch):
     advance, steps, stop = Run.advance, [], 0
 
@@ -324,6 +326,7 @@ def test_ragged_tasks_and_missing_targets():
     np.testing.assert_allclose(one.weights, other.weights, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_tiny_tasks_have_no_left_out_error_and_are_in_doubt():
     with pytest.warns(RuntimeWarning, match="the latents rest on nothing"):
         fit = fit_of(x=X[:, :3], y=Y[:, :3], steps=10, sparse_steps=4)
@@ -356,6 +359,7 @@ def test_a_module_of_ones_own_is_in_its_evaluation_mode_when_judged():
         torch.testing.assert_close(value, state[name])
 
 
+@pytest.mark.slow
 def test_images():
     rng = np.random.default_rng(0)
     x = rng.integers(0, 255, size=(12, 6, 1, 16, 16), dtype=np.uint8)

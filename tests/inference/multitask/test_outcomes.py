@@ -288,6 +288,7 @@ def test_words_of_a_fit_know_its_outcomes(fitted):
     assert "no better than by each task's intercept (error 1.2" in doubt.message
 
 
+@pytest.mark.slow
 def test_tasks_with_one_answer_only_and_missing_ones_fit():
     x, y, *_ = problem("bernoulli", t=12)
     y[2] = 1.0
@@ -314,6 +315,7 @@ class Watched(ps.likelihoods.Poisson):
         return 2 * super().log_prob(f, x, mask)
 
 
+@pytest.mark.slow
 def test_a_likelihood_of_rows_gets_scores_with_the_reason():
     x, y, *_ = problem("poisson", t=12, n=30)
     model = MultiTaskRegression(G, K, likelihood=Watched(size_factors=False))
@@ -350,6 +352,7 @@ def test_outcomes_of_another_kind_are_refused_by_the_task_s_name():
         ps.fit(MultiTaskRegression(G, K, likelihood="bernoulli"), x, y, **SHORT)
 
 
+@pytest.mark.slow
 def test_ridge_alone_and_a_network_run():
     x, y, *_ = problem("bernoulli", t=12)
     fit = ps.fit(MultiTaskRegression(G, K, likelihood="bernoulli"), x, y, inner="ridge", restarts=1, **SHORT)

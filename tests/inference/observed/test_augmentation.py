@@ -30,6 +30,7 @@ def line_map(d, lags):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_cells_are_drawn_from_their_conditional_distribution():
     """Known vector autoregression: beside the conditional moments of the joint normal distribution."""
     b, sd, n = np.array([[0.6, 0.5], [-0.4, 0.3]]), np.array([0.8, 0.5]), 40

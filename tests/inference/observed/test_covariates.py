@@ -213,6 +213,7 @@ def test_forecasts_are_those_of_least_squares(fit):
         assert high - low == pytest.approx(width, rel=0.08)
 
 
+@pytest.mark.slow
 def test_forecasts_know_season_and_covariates_to_come():
     table = seasonal(1001, link=0.5)
     table["push"] = np.random.default_rng(0).normal(size=240).cumsum()

@@ -257,6 +257,7 @@ def moved(program, centre, moves, n_rotations, n_maps, tables=None, step=0.3):
     return u, sampler
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_rotations", "n_maps"), [(1, 0), (0, 4)])
 def test_draws_from_the_prior_stay_such(n_rotations, n_maps):
     u, _ = moved(program_of(nothing), 0.0, 25, n_rotations, n_maps)

@@ -195,6 +195,7 @@ def long_event(d):
         pyro.sample("x", dist.Normal(v.sum(-1), 1.0), obs=d.x)
 
 
+@pytest.mark.slow
 def test_what_has_many_numbers_moves_along_its_gradient():
     """Normal: its sum, its first number and its last have known moments."""
     density = of_copies(X, np.zeros((4, 1)), long_event, 1, copies=25, chains=4)

@@ -28,6 +28,7 @@ def test_it_says_which_axes_rotate_and_whether_the_data_are_asked():
     assert "B, z, W rotate" in str(ps.check(ps.Program(grouped, FACTORS), table(binary=True), chains=2))
 
 
+@pytest.mark.slow
 def test_gates_are_drawn_from_their_conditionals():
     checked = ps.check(ps.Program(gated, FACTORS), table(), chains=2)
     assert checked.sites.loc["g", "drawn"] == "each gate from its conditional"

@@ -92,6 +92,7 @@ def test_a_fit_that_was_cut_off_resumes_bit_for_bit(fit, tmp_path, monkeypatch):
         ps.fit(ps.Program(other, 2), simulated(), **settings)
 
 
+@pytest.mark.slow
 def test_ctrl_c_once_sweeps_count_returns_the_fit_so_far(monkeypatch):
     advance = job.ProgramGroup._advance
 
@@ -125,6 +126,7 @@ def test_a_bare_function_is_told_how_to_become_a_model():
         ps.fit(linear, simulated(rows=20))
 
 
+@pytest.mark.slow
 def test_a_saved_fit_comes_back_whole(fit, tmp_path):
     fit.save(path := tmp_path / "fit.pt")
     again = ps.load(path, ps.Program(linear, 2), ps.Data(simulated()))

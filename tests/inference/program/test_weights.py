@@ -67,6 +67,7 @@ def enumerated(slab, spike):
     return np.einsum("g,gmk->mk", weight, np.array(moments))
 
 
+@pytest.mark.slow
 def test_normal_weights_agree_with_the_evidence_of_all_graphs():
     sampler, density = sampler_of(dist.Normal(0.0, 1.0), dist.Normal(0.0, 0.1))
     assert sampler.method == "exact"
@@ -217,6 +218,7 @@ def test_walks_agree_with_quadrature(slab):
     assert 0.5 < sampler.walked < 1
 
 
+@pytest.mark.slow
 def test_weights_under_a_likelihood_of_two_modes_agree_with_quadrature():
     """Between the modes, where the running mean comes to be, the likelihood curves upwards."""
     x = np.array([1.2, 1.2, -1.2, -1.2])

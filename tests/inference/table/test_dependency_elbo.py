@@ -126,6 +126,7 @@ def test_particles_are_averaged(vectorized):
     torch.testing.assert_close(loss.last_penalty, program.penalty(draws).detach())
 
 
+@pytest.mark.slow
 def test_svi_trains_with_it_and_the_penalty_tells():
     found = {}
     for weight in (0.0, 3.0):
@@ -333,6 +334,7 @@ def test_complaints():
         program.gradients(DependencySparsity(decoder, site="latent"))
 
 
+@pytest.mark.slow
 def test_a_program_of_ones_own_ends_with_its_edges():
     """From `SVI` with the penalty to the slopes and their probabilities, as the concepts show it.
 

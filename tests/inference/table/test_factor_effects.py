@@ -60,6 +60,7 @@ def effects(world):
         return ps.factor_effects(fit, idata, about[["age", "sex"]], groups=about["school"])
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_where_scores_fall_short(world, effects):
     (fit, _, place, signs), about, slopes, *_ = world
     rows = effects.set_index(["covariate", "factor"])
@@ -74,6 +75,7 @@ def test_intervals_hold_the_truth_where_scores_fall_short(world, effects):
     assert of_scores < 0.9 * slopes["age", 0]
 
 
+@pytest.mark.slow
 def test_means_of_groups_lie_near_theirs(world, effects):
     (fit, _, place, signs), about, _, of_school, sd = world
     rows = effects.set_index(["covariate", "factor"])
@@ -85,6 +87,7 @@ def test_means_of_groups_lie_near_theirs(world, effects):
     assert np.abs(elsewhere).max() < np.abs(got).max() / 2
 
 
+@pytest.mark.slow
 def test_the_table_says_what_it_is_of_and_is_the_same_again(world, effects):
     (fit, idata, *_), about, *_ = world
     assert list(effects.columns) == ["covariate", "factor", "mean", "sd", "hdi90_lb", "hdi90_ub", "doubted"]
@@ -94,6 +97,7 @@ def test_the_table_says_what_it_is_of_and_is_the_same_again(world, effects):
     pd.testing.assert_frame_equal(effects, again)
 
 
+@pytest.mark.slow
 def test_a_covariate_that_moves_an_item_directly_is_said():
     x, about, *_ = table(direct=0.5)
     fit, idata, *_ = fitted(x)
@@ -103,6 +107,7 @@ def test_a_covariate_that_moves_an_item_directly_is_said():
     assert finding["kind"] == "direct" and finding["columns"] == ["x6"]
 
 
+@pytest.mark.slow
 def test_yes_no_answers_have_effects_too():
     x, about, slopes, *_ = table(seed=1)
     answers = (x.fillna(0.0) > 0).astype(float)
@@ -121,6 +126,7 @@ def test_yes_no_answers_have_effects_too():
     assert abs(other["mean"]) < 3 * other.sd
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -143,6 +149,7 @@ def test_bad_input_is_refused(world, arguments, message):
         ps.factor_effects(fit, idata, **arguments)
 
 
+@pytest.mark.slow
 def test_covariates_that_factors_are_net_of_are_refused_and_others_are_not():
     x, about, *_ = table(seed=2)
     fit, idata, place, _ = fitted(x, covariates=about[["sex"]])
@@ -153,6 +160,7 @@ def test_covariates_that_factors_are_net_of_are_refused_and_others_are_not():
     assert row.hdi90_lb * row.hdi90_ub > 0
 
 
+@pytest.mark.slow
 def test_what_has_no_straight_lines_or_no_chains_is_refused(world, tmp_path):
     (fit, idata, *_), about, *_ = world
     with pytest.raises(ValueError, match="has no factor_correlation"):

@@ -114,6 +114,7 @@ def test_a_loaded_fit_imputes_the_same(found, tmp_path):
     np.testing.assert_allclose(ps.load(tmp_path / "a.fit").impute(frame), fit.impute(frame), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_counts_are_filled_in_by_the_factors_alone():
     x = np.random.default_rng(0).poisson(3, (60, 4)).astype(float)
     x[3, 1] = np.nan

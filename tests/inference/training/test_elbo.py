@@ -74,6 +74,7 @@ class Linear:
         return [multivariate_normal(np.zeros(G), c.numpy()).logpdf(self.x.numpy()) for c in covariance]
 
 
+@pytest.mark.slow
 def test_exact_posterior_gives_the_log_evidence():
     batch = batch_of(missing=False)
     problem = Linear(batch.x)

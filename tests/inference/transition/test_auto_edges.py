@@ -77,6 +77,7 @@ def test_the_path_ends_at_the_true_graph_or_one_edge_before_it(known, seed):
     assert not model.must.any()
 
 
+@pytest.mark.slow
 def test_auto_wants_held_out_sequences():
     x = np.random.default_rng(0).normal(size=(40, 3, 4))
     model = ps.models.LatentTransition(4, 2, hidden=4, units=4, gated_units=4)

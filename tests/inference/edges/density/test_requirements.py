@@ -188,6 +188,7 @@ def more(model):
     return SparseDecoder.global_sites(model)
 
 
+@pytest.mark.slow
 def test_another_activation_is_another_program(x):
     fit = fitted(x, decoder="mlp")
     fit.model.decoder.activation = "tanh"

@@ -84,6 +84,7 @@ def test_of_one_graph_every_verdict_is_open_and_the_finding_says_why():
     assert ps.graph_draws(idata).sizes["chain"] == 1
 
 
+@pytest.mark.slow
 def test_latents_that_one_refit_has_are_left_out_and_counted():
     _, graphs = refits()
     other = np.linalg.qr(np.random.default_rng(2).normal(size=(16, 16)))[0]
@@ -109,6 +110,7 @@ def test_latents_that_one_refit_has_are_left_out_and_counted():
     np.testing.assert_allclose(same, turned, atol=0.1)
 
 
+@pytest.mark.slow
 def test_few_latents_and_strengths_without_a_gap_are_doubts():
     _, graphs = refits(shape=(6, 8))
     assert kinds(ps.edge_posterior(graphs))["latents"].is_doubt

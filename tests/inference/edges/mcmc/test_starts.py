@@ -102,6 +102,7 @@ def test_chains_of_counts_in_other_axes_predict_what_they_did(correlated):
     assert not new.weight[..., 2].any()
 
 
+@pytest.mark.slow
 def test_chains_of_counts_run_over_the_factors_that_the_fit_kept():
     rng = np.random.default_rng(0)
     z = rng.standard_normal((200, 2))

@@ -37,6 +37,7 @@ def idata(fit):
     return fit.edge_posterior(sweeps=120)
 
 
+@pytest.mark.slow
 def test_true_edges_are_present_and_others_are_not(fit, idata):
     p = ps.edge_prob(idata).to_numpy()
     order = [0, 1] if p[0, 0] > p[0, 1] else [1, 0]
@@ -57,6 +58,7 @@ def test_a_factor_that_the_fit_left_empty_gets_the_frame_that_chains_agree_on(fi
     assert not [finding for finding in findings_of(idata=idata) if finding.kind in ("axes", "chains")]
 
 
+@pytest.mark.slow
 def test_every_site_outside_of_the_rows_has_draws_and_factors_have_scores(fit, idata):
     posterior, scores = idata["posterior"], idata["factor_scores"]
     assert {"edge", "weight", "eta", "b", "sd"} <= set(posterior.data_vars)
@@ -66,6 +68,7 @@ def test_every_site_outside_of_the_rows_has_draws_and_factors_have_scores(fit, i
     np.testing.assert_allclose(regression.T, fit.weights[fit.best], atol=0.2)
 
 
+@pytest.mark.slow
 def test_the_verdict_counts_and_the_kernels_are_named(idata):
     assert (
         idata.attrs["verdict"].splitlines()[0].startswith(("6 of 12", "7 of 12", "8 of 12", "9 of 12", "1"))
@@ -73,11 +76,13 @@ def test_the_verdict_counts_and_the_kernels_are_named(idata):
     assert "W: exact" in idata.attrs["kernels"] and int(idata.attrs["is_score"]) == 0
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_bits(fit):
     one, two = (fit.edge_posterior(seed=3, sweeps=12, warm_up=2) for _ in range(2))
     np.testing.assert_array_equal(ps.edge_prob(one), ps.edge_prob(two))
 
 
+@pytest.mark.slow
 def test_the_fits_doubt_shrinks_to_the_factors_that_chains_from_other_axes_did_not_come_back_to(
     fit, monkeypatch
 ):
@@ -103,11 +108,13 @@ def test_the_fits_doubt_shrinks_to_the_factors_that_chains_from_other_axes_did_n
     assert [line for line in verdict if "restart" in line] == ["No other restart found factor 2: fit more."]
 
 
+@pytest.mark.slow
 def test_scores_are_called_scores(fit):
     idata = fit.edge_posterior("score")
     assert int(idata.attrs["is_score"]) == 1 and (ps.summary(idata)["verdict"] == "open").all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -124,11 +131,13 @@ def test_a_slip_is_said_before_the_work(fit, options, words):
         fit.edge_posterior("polish")
 
 
+@pytest.mark.slow
 def test_what_needs_loadings_says_that_a_program_has_none(idata):
     with pytest.raises(ValueError, match="units of the program"):
         ps.salient_edges(idata)
 
 
+@pytest.mark.slow
 def test_a_certificate_asks_anchors_and_zeros_whatever_a_programs_features_do(fit, idata):
     certificate = ps.identify(fit, idata=idata)
     draws = pooled(graph_draws(idata), MOST_DRAWS)
@@ -280,6 +289,7 @@ def test_each_site_of_edges_has_its_probabilities_in_one_order_of_factors(two_si
     np.testing.assert_array_equal(two_sites.edge_posterior(sweeps=150).attrs["site"], "W")
 
 
+@pytest.mark.slow
 def test_a_site_has_weights_of_its_own_in_the_fit(two_sites):
     of_w, of_v = (sampler._fitted(two_sites, site) for site in ("W", "V"))
     np.testing.assert_array_equal(of_w, two_sites.weights[two_sites.best])
@@ -287,6 +297,7 @@ def test_a_site_has_weights_of_its_own_in_the_fit(two_sites):
     assert strongest[0] > 0.9 > strongest[1]
 
 
+@pytest.mark.slow
 def test_a_site_without_edges_is_refused_before_the_work(two_sites):
     with pytest.raises(ValueError, match="site: got 'sd', wanted one that has edges: W, V"):
         two_sites.edge_posterior(site="sd")

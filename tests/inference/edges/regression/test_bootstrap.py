@@ -133,6 +133,7 @@ def test_rates_are_drawn_given_the_weights(over):
     assert np.ptp(found.eta[(slice(None), *own)].reshape(400, -1), axis=1).max() < 1e-12  # they share it
 
 
+@pytest.mark.slow
 def test_it_is_nearer_to_a_long_gibbs_run_than_the_mode_is():
     x, y, _ = make_rows(4, tasks=40, n=40, m=4, heavy=True, ratio=0.1)
     prior = RowPrior("laplace", spike_scale=0.1, eta=0.3, noise_variance=1.0)
@@ -208,6 +209,7 @@ def test_scales_may_differ_and_units_do_not_matter():
     assert bootstrap_edges(x, y, mixed, replicates=4).edge_prob.shape == (4, 3)
 
 
+@pytest.mark.slow
 def test_same_seed_same_replicates_in_any_blocks(monkeypatch):
     x, y, _ = make_rows(9, tasks=3, n=20, m=3)
     x, y = np.stack([x, x[::-1]]), np.stack([y, y[::-1]])

@@ -69,6 +69,7 @@ def test_draws_are_of_the_average(family):
     np.testing.assert_allclose(draws.weight.mean(0), found.weight_mean, atol=0.08)
 
 
+@pytest.mark.slow
 def test_a_rate_that_tasks_share_goes_with_an_average():
     """Many tasks that use a feature make a doubtful edge to it more likely, parameters known or not."""
     x, y, edge = gold.rows("negative_binomial", np.random.default_rng(6), 30, 40, 3, 0.0)

@@ -44,6 +44,7 @@ def test_enumeration_and_expectation_propagation_agree_under_one_prior(fit):
     np.testing.assert_allclose(exact, direct.edge_prob, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_gibbs_agrees_with_expectation_propagation():
     x, y, *_ = tasks_on_latents(seed=3, t=6, noise=0.8)
     few = quick_fit(x, y, restarts=1)
@@ -109,6 +110,7 @@ def test_the_beta_prior_is_the_program_s(settings, eta_prior, eta_over):
     assert row_prior(fit, eta_prior=(5.0, 6.0), eta_over="row").eta_prior == (5.0, 6.0)
 
 
+@pytest.mark.slow
 def test_few_edges_are_found_where_few_are_expected():
     few, many = with_prior(a=1.0, b=200.0), with_prior(a=200.0, b=1.0)
     for method, options in {

@@ -42,6 +42,7 @@ def test_python_and_machine_code_agree(k, monkeypatch):
     np.testing.assert_allclose(gap, slow_gap, atol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2])
 def test_optimality_conditions(k):
     gram, moment, square, penalty = problem(k)
