@@ -28,6 +28,7 @@ _COUNTS = ("silent", "told", "right")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="only these")
+    parser.add_argument("--areas", nargs="+", choices=AREAS, help="kinds of these only")
     parser.add_argument(
         "--first-seed", type=int, default=REPORT, help="begin at this seed (1000 and up: tuning)"
     )
@@ -37,7 +38,7 @@ def tasks(options: argparse.Namespace) -> list[Row]:
     sizes, first = (QUICK if options.quick else FULL), options.first_seed
     jobs: list[Row] = []
     if "kinds" in options.parts:
-        areas = _QUICK_AREAS if options.quick else AREAS
+        areas = options.areas or (_QUICK_AREAS if options.quick else AREAS)
         jobs += [
             {"part": "kinds", "area": area, "kind": kind, "seed": first + seed, "n": 1}
             for area in areas
