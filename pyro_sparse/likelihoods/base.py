@@ -35,10 +35,10 @@ NOTHING: PerRow = {}
 AROUND_CELLS = frozenset({
     "_refuse", "amount", "as_recorded", "calibrate", "calibrate_by", "calibrate_effects", "check",
     "check_filler", "check_per_row", "choose", "chosen", "closed_slopes", "default_per_row",
-    "dispersion_parameters", "encoder_view", "families", "feature_gain", "feature_statistic", "filler", "for_columns", "full_name", "intercept", "is_standardised",
-    "labels", "mean", "name", "note_per_row", "of_features", "per_row_inputs", "reads_columns", "scorer",
-    "separable", "setup", "slopes", "standardise", "start", "start_noise", "typical", "unadjusted", "units",
-    "variance_beside",
+    "dispersion_parameters", "encoder_view", "families", "feature_gain", "feature_statistic", "filler",
+    "for_columns", "full_name", "intercept", "is_standardised", "labels", "mean", "name", "note_per_row",
+    "of_features", "per_row_inputs", "reads_columns", "scorer", "separable", "setup", "slopes",
+    "standardise", "start", "start_noise", "typical", "unadjusted", "units", "variance_beside",
 })  # fmt: skip
 # Rows are the sum of what `forward` says of their cells, whatever that is.
 CELLS = Declared(
