@@ -296,6 +296,8 @@ def read_table(
         check_columns(x, observed, names, n_rows)
     cells = np.where(observed, x, np.nan)
     likelihood.check(cells, names)
+    cells = likelihood.as_recorded(cells)
+    x = np.where(observed, cells, x)
     if like is None:
         if likelihood.standardise:
             check_extremes(cells, names, samples, standardise)

@@ -169,6 +169,9 @@ class Adjusted(Likelihood):
     def check(self, x: np.ndarray, feature_names: Sequence[str] | None = None) -> None:
         self.likelihood.check(x, feature_names)
 
+    def as_recorded(self, cells: np.ndarray) -> np.ndarray:
+        return self.likelihood.as_recorded(cells)
+
     def calibrate(self, x: npt.ArrayLike | Tensor, mask: npt.ArrayLike | Tensor | None = None) -> None:
         self.likelihood.calibrate(x, mask)
 

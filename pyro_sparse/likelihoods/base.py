@@ -33,13 +33,12 @@ NOTHING: PerRow = {}
 # What a subclass may write anew without changing the density of a row: checks and views of the data, where a
 # fit starts, expectations, and gradients in closed form.
 AROUND_CELLS = frozenset({
-    "_refuse", "amount", "calibrate", "calibrate_by", "calibrate_effects", "check", "check_filler",
-    "check_per_row", "choose", "chosen", "closed_slopes", "default_per_row", "dispersion_parameters",
-    "encoder_view", "families",
-    "feature_gain", "feature_statistic", "filler", "for_columns", "full_name", "intercept", "is_standardised",
-    "labels", "mean", "name", "note_per_row", "of_features", "per_row_inputs", "reads_columns", "scorer",
-    "separable", "setup", "slopes", "standardise", "start", "start_noise", "typical", "unadjusted", "units",
-    "variance_beside",
+    "_refuse", "amount", "as_recorded", "calibrate", "calibrate_by", "calibrate_effects", "check",
+    "check_filler", "check_per_row", "choose", "chosen", "closed_slopes", "default_per_row",
+    "dispersion_parameters", "encoder_view", "families", "feature_gain", "feature_statistic", "filler",
+    "for_columns", "full_name", "intercept", "is_standardised", "labels", "mean", "name", "note_per_row",
+    "of_features", "per_row_inputs", "reads_columns", "scorer", "separable", "setup", "slopes",
+    "standardise", "start", "start_noise", "typical", "unadjusted", "units", "variance_beside",
 })  # fmt: skip
 # Rows are the sum of what `forward` says of their cells, whatever that is.
 CELLS = Declared(
@@ -237,6 +236,14 @@ class Likelihood(Recorded, nn.Module):
 
     def _refuse(self, x: np.ndarray, feature_names: Sequence[str] | None) -> None:
         """The checks beyond "finite numbers"; default none."""
+
+    def as_recorded(self, cells: np.ndarray) -> np.ndarray:
+        """Checked cells (N, G) in the caller's units, NaN where missing, as the density knows them.
+
+        Numbers that the density does not tell apart become one, so that the encoder, centre and scale do not
+        tell them apart either. Default: the cells as they are.
+        """
+        return cells
 
     def calibrate(self, x: npt.ArrayLike | Tensor, mask: npt.ArrayLike | Tensor | None = None) -> None:
         """Remember what later tables are measured by (counts: the typical row total); default nothing."""

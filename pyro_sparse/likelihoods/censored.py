@@ -56,8 +56,8 @@ class CensoredNormal(NoiseScale):
     Notes
     -----
     The parameter is ``log_sigma`` (R, 1, G). Columns are z-scored by mean and standard deviation of the cells
-    as they are, those at a limit included. Cells beyond a limit count as at it: a reading of 0.3 below a
-    detection limit of 0.5 is as censored as one of 0.5.
+    as they are, those at a limit included. Cells beyond a limit count as at it, here, too, and for the
+    encoder: a reading of 0.3 below a detection limit of 0.5 is as censored as one of 0.5.
 
     Truncation is another matter: rows with a cell beyond a limit were never recorded. Which rows are then
     depends on their factors, so that the density of a row has to be divided by the probability that a row is
@@ -167,9 +167,15 @@ class CensoredNormal(NoiseScale):
             "give fewer rows, so that the table is held in memory"
         )
 
+    def as_recorded(self, cells: np.ndarray) -> np.ndarray:
+        """Cells beyond a limit at it: how far beyond somebody wrote them says nothing."""
+        left, right = self._limits(cells.shape[1])
+        recorded: np.ndarray = np.clip(cells, left, right)
+        return recorded
+
     def units(self, cells: np.ndarray, standardise: bool) -> tuple[np.ndarray, np.ndarray]:
         """Centre and scale as of normal columns; the limits in these units are remembered."""
-        centre, scale = super().units(cells, standardise)
+        centre, scale = super().units(self.as_recorded(cells), standardise)
         self._take(centre, scale)
         self.z_scored = torch.full_like(self.z_scored, standardise)
         return centre, scale

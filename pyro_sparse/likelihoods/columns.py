@@ -199,6 +199,10 @@ class Columns(Likelihood):
         for part, columns in self._each():
             part.check(x[:, columns], [names[j] for j in columns])
 
+    def as_recorded(self, cells: np.ndarray) -> np.ndarray:
+        split = zip(self._parts(), self._split(cells), strict=True)
+        return self._joined_array([part.as_recorded(of_part) for part, of_part in split])
+
     def _check_width(self, n_features: int) -> None:
         known = sum(len(columns) for _, columns in self._each())
         if known != n_features:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -148,7 +150,8 @@ def test_limits_follow_the_units_of_the_table():
         at_limit.numpy()[:, :2][seen[:, :2]], (x == [45.0, 40.0, -1])[:, :2][seen[:, :2]]
     )
     new = as_table(x[:20] - 3, likelihood=likelihood, like=table)  # readings beyond a limit
-    assert (new.x[:, 0].min() < likelihood.lower[0]) and torch.isinf(likelihood.upper).all()
+    np.testing.assert_allclose(new.x[:, 0].min(), likelihood.lower[0], rtol=1e-6)  # count as at it
+    assert torch.isinf(likelihood.upper).all()
 
 
 def test_units_of_the_caller_are_kept_where_asked():
@@ -181,7 +184,7 @@ def test_restricted_to_some_columns_it_says_the_same_of_them():
 
 def test_a_state_has_the_limits():
     likelihood = _ready(1)
-    likelihood.units(np.array([[1.0, 2, 3], [4.0, 8, 0]]), True)
+    likelihood.units(np.array([[1.0, 0.2, 0.3], [4.0, 0.4, 0]]), True)
     twin = CensoredNormal((-0.5, None, -1.0), (None, 0.5, 1.0))
     twin.setup(3)
     twin.double().load_state_dict(likelihood.state_dict())
@@ -255,3 +258,39 @@ def test_a_planted_graph_is_found_where_half_of_the_cells_are_censored(tmp_path)
     np.testing.assert_allclose(again.predict(x[:20]), fit.predict(x[:20]), rtol=1e-5)
     assert np.isfinite(fit.score(x)) and (fit.impute(x) >= 30 - 1e-3).all()
     assert (again.model.likelihood.lower < 0.1).all()
+
+
+def _beyond(limit=-0.5):
+    """A table of which many cells are at a limit, and the same with them written far beyond it."""
+    rng = np.random.default_rng(5)
+    at = (rng.normal(size=(80, 1)) + 0.6 * rng.normal(size=(80, 4))).clip(min=limit)
+    return at, np.where(at == limit, -9.0, at)
+
+
+@pytest.mark.parametrize("kind", ["all", "some", "covariates"])
+def test_how_far_beyond_a_limit_a_cell_is_written_changes_nothing(kind):
+    at, beyond = _beyond()
+    likelihood = CensoredNormal(left=-0.5)
+    if kind == "some":
+        likelihood, beyond[:, 2:] = {(0, 1): likelihood, (2, 3): "normal"}, at[:, 2:]
+    beside = {"covariates": np.arange(80.0) % 7} if kind == "covariates" else {}
+    model = ps.models.SparseDecoder(n_factors=1, decoder="linear", likelihood=likelihood)
+    options = {"restarts": 1, "steps": 40, "seed": 0, "progress": False}
+    with warnings.catch_warnings():  # other columns repeat a number where not all have limits
+        warnings.simplefilter("ignore", RuntimeWarning)
+        fit, far = (ps.fit(model, x, **options, **beside) for x in (at, beyond))
+    np.testing.assert_array_equal(fit.weights, far.weights)
+    np.testing.assert_array_equal(fit.transform(at, **beside), fit.transform(beyond, **beside))
+    assert fit.score(at, **beside) == fit.score(beyond, **beside)
+    np.testing.assert_array_equal(far.impute(beyond, **beside), beyond)  # cells stay as the caller wrote them
+
+
+def test_targets_of_tasks_beyond_a_limit_are_at_it():
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(6, 20, 2))
+    y = (x[..., 0] + 0.3 * rng.normal(size=(6, 20))).clip(min=-0.5)
+    model = ps.models.MultiTaskRegression(n_latents=2, likelihood=CensoredNormal(left=-0.5))
+    options = {"restarts": 1, "steps": 20, "seed": 0, "progress": False}
+    fit, far = (ps.fit(model, x, targets, **options) for targets in (y, np.where(y == -0.5, -9.0, y)))
+    np.testing.assert_allclose(fit.weights, far.weights, rtol=1e-5)
+    np.testing.assert_allclose(fit.predict(), far.predict(), rtol=1e-5)
