@@ -249,7 +249,7 @@ class OwnHead(MultiTaskRegression):
 class OwnNoise(MultiTaskRegression):
     """Another prior of the noise."""
 
-    def noise_prior(self):
+    def noise_prior(self, *_, **__):
         one = self.variance.new_ones(())
         return dist.InverseGamma(5 * one, one)
 

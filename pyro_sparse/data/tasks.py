@@ -45,6 +45,8 @@ class TaskBatch:
         Tasks in the full data: the plate scales the minibatch by ``total / len(x)``.
     weight : Tensor (task,) or None
         How much each counts in learning what all share, with mean 1 over the full data; None: all alike.
+    spread : Tensor (task,) or None
+        `relative_spread` of the targets, before they were scaled; None: 0.
     """
 
     x: Tensor
@@ -55,6 +57,7 @@ class TaskBatch:
     scale: Tensor
     total: int
     weight: Tensor | None = None
+    spread: Tensor | None = None
 
     def __len__(self) -> int:
         return self.y.shape[0]
@@ -68,9 +71,9 @@ class TaskBatch:
         """The minibatch with these tasks, still scaled to `total`."""
         mask = None if self.mask is None else self.mask[index]
         weight = None if self.weight is None else self.weight[index]
-        return replace(
-            self, x=self.x[index], y=self.y[index], mask=mask, index=self.index[index], weight=weight
-        )
+        spread = None if self.spread is None else self.spread[index]
+        x, y, places = self.x[index], self.y[index], self.index[index]
+        return replace(self, x=x, y=y, mask=mask, index=places, weight=weight, spread=spread)
 
     def whole(self) -> TaskBatch:
         """The same tasks seen as a data set of their own (no scaling up)."""
@@ -149,6 +152,7 @@ class Tasks:
             scale=torch.as_tensor(scale, dtype=dtype, device=device),
             total=len(self),
             weight=None if self.weight is None else torch.as_tensor(self.weight, dtype=dtype, device=device),
+            spread=torch.as_tensor(relative_spread(self.target_scale), dtype=dtype, device=device),
         )
 
     def standardised(
@@ -272,6 +276,12 @@ def as_tasks(
     lengths = np.array([len(targets) for targets in ys])
     full = None if mask.all() else mask
     return Tasks(x, target, full, centre, scale, centres, scales, names, features, lengths)
+
+
+def relative_spread(target_scale: np.ndarray) -> np.ndarray:
+    """Log variances of tasks' targets, of these standard deviations (..., task), less their mean."""
+    log_variance = 2 * np.log(np.asarray(target_scale, dtype=float))
+    return np.asarray(log_variance - log_variance.mean(-1, keepdims=True))
 
 
 def _units(xs: list[np.ndarray], features: list[str], standardise: bool) -> tuple[np.ndarray, np.ndarray]:

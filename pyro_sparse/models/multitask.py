@@ -20,7 +20,7 @@ import copy
 import math
 from collections.abc import Sequence
 from numbers import Integral
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 import pyro
@@ -39,6 +39,7 @@ from ..priors import Prior, SpikeSlabLasso, get_prior
 from ..priors._check import check_prior
 from ._outcomes import TaskOutcomes
 from ._sizes import check_sized, sizes_repr
+from ._task_noise import LEVEL, SHAPE, typical_noise
 from .base import EdgeSet, Model
 
 __all__ = ["INTERCEPT_SD", "MultiTaskRegression"]
@@ -50,6 +51,7 @@ _FREE = frozenset({
 })  # fmt: skip
 _TINY = 1e-5  # beside a variance, as in torch's own batch normalisation
 _LEAST_VARIANCE = 1e-4
+_FIRST_NOISE = (1.0, 0.02)  # shape and scale that training begins at, where they are learned
 INTERCEPT_SD = 5.0
 """Of outcomes that are not normal, a priori: odds from some 1 : 20,000 to 20,000 : 1, all but sure."""
 
@@ -79,6 +81,9 @@ class MultiTaskRegression(Model):
         logits), "probit" (answers or levels, probit link), any other of single cells, or one of your own. A
         mapping gives tasks of several kinds theirs: ``{"passed*": "bernoulli", "*": "normal"}``, by names and
         patterns of tasks.
+    noise_prior : "learned" or tuple of float
+        Inverse gamma of the noise's variance, in variances of the task's target: its shape and scale, or
+        "learned": from all tasks, as `models/_task_noise.py` has it. Of normal outcomes only.
 
     Attributes
     ----------
@@ -87,6 +92,9 @@ class MultiTaskRegression(Model):
         normal in units of their linear predictor (log odds, logarithms of rates).
     variance : Tensor (task,)
         Of the noise, in variances of the target. Unused where outcomes are not normal.
+    noise_shape, noise_level, noise_share : Tensor ()
+        a, s and κ of the noise's prior: how alike it is over tasks, how large, and whether it is a share of
+        the target's variance (0) or as large in every task (1).
     intercept : Tensor (task,)
         Of a fitted model, where latents are in standard deviations from their mean over all samples.
     likelihood : Likelihood or None
@@ -101,7 +109,7 @@ class MultiTaskRegression(Model):
     ------
     ValueError
         A size below one, an unknown choice, or a linear encoder of fewer inputs than latents; a likelihood of
-        whole rows ("multinomial", "categorical").
+        whole rows ("multinomial", "categorical"); a `noise_prior` that is not two positive numbers.
     TypeError
         The prior is a name, a class or something else that is no prior.
 
@@ -131,6 +139,9 @@ class MultiTaskRegression(Model):
     centre: Tensor
     spread: Tensor
     level: Tensor
+    noise_shape: Tensor
+    noise_level: Tensor
+    noise_share: Tensor
     likelihood: Likelihood | None
 
     def __init__(
@@ -142,6 +153,7 @@ class MultiTaskRegression(Model):
         prior: Prior | None = None,
         normalise: str = "task",
         likelihood: LikelihoodLike = "normal",
+        noise_prior: Literal["learned"] | tuple[float, float] = "learned",
     ):
         super().__init__()
         if n_latents is None:
@@ -168,6 +180,7 @@ class MultiTaskRegression(Model):
             )
         self.prior = SpikeSlabLasso(lambda0=100.0, a=1.0, b=1.0) if prior is None else get_prior(prior)
         self.declare_outcomes(likelihood)
+        self.noise_prior_declared = _checked_noise(noise_prior)
         self.n_features = None  # type: ignore[assignment]  # until there are tasks
         if n_features is not None:
             self.take_features(n_features)
@@ -261,6 +274,10 @@ class MultiTaskRegression(Model):
         self.register_buffer("weights", self.turn.detach().new_zeros(1, self.n_tasks, self.n_latents))
         self.register_buffer("variance", self.turn.detach().new_ones(self.n_tasks))
         self.register_buffer("intercept", self.turn.detach().new_zeros(self.n_tasks))
+        declared = self.noise_prior_declared
+        shape, scale = _FIRST_NOISE if isinstance(declared, str) else declared
+        for name, value in (("shape", shape), ("level", scale / shape), ("share", 0.0)):
+            self.register_buffer(f"noise_{name}", self.turn.detach().new_tensor(value))
         if self.likelihood is not None:
             self.likelihood.setup(n_features=self.n_tasks, n_restarts=1)
             self.likelihood.to(self.turn)
@@ -281,7 +298,9 @@ class MultiTaskRegression(Model):
         learned = copy.deepcopy(new.prior.state_dict())
         if getattr(new.prior, "column", "none") == "ibp":
             new.prior._alpha = new.prior.alpha  # by default it goes by the number of tasks
+        noise = new.noise_shape, new.noise_level, new.noise_share
         new._allocate(n_tasks)
+        new.noise_shape, new.noise_level, new.noise_share = noise
         shapes = {name: value.shape for name, value in new.prior.state_dict().items()}
         same = {name: value for name, value in learned.items() if shapes.get(name) == value.shape}
         new.prior.load_state_dict(same, strict=False)  # eta and the rates; not what belongs to single tasks
@@ -323,14 +342,18 @@ class MultiTaskRegression(Model):
         """Weights of all tasks, then noise and targets of each task in the batch."""
         with pyro.plate("restart", 1, dim=-1):
             weights = self.prior().reshape(self.prior.shape)[0]  # `Predictive` puts ones before the restart
+            noise: dict[str, Tensor] = {}
             if self.likelihood is not None:
                 for name, prior in self.likelihood.priors().items():
                     pyro.sample(name, prior)
+            elif self.learns_noise:
+                noise = {name: pyro.sample(name, prior) for name, prior in self.noise_priors().items()}
         f = self.latents(batch)
         if self.likelihood is not None:
             return self._outcomes(f, weights, batch)
         with self._tasks(batch):
-            variance = pyro.sample("variance", self.noise_prior())
+            spread = None if batch.spread is None else batch.spread.unsqueeze(-1)
+            variance = pyro.sample("variance", self.noise_prior(spread, **noise))
             mean = (f @ weights[batch.index].unsqueeze(-1))[..., 0]
             with pyro.plate("sample", batch.y.shape[1], dim=-1):
                 target = dist.Normal(mean, variance.sqrt())
@@ -366,25 +389,76 @@ class MultiTaskRegression(Model):
             if self.likelihood is not None:
                 for name, value in self.likelihood.values().items():
                     pyro.sample(name, dist.Delta(value).to_event(1))
+            elif self.learns_noise:
+                for name in self.noise_priors():
+                    pyro.sample(name, dist.Delta(getattr(self, name)))
         with self._tasks(batch):
             if self.likelihood is not None:
                 pyro.sample("intercept", dist.Delta(self.level[batch.index].unsqueeze(-1)))
                 return
             pyro.sample("variance", dist.Delta(self.variance[batch.index].unsqueeze(-1)))
 
-    def noise_prior(self) -> dist.Distribution:
-        """Inverse gamma of the noise's variance: mode at a hundredth of the target's, worth four samples."""
+    @property
+    def learns_noise(self) -> bool:
+        """Whether the noise's prior has parameters that are learned from all tasks."""
+        return self.likelihood is None and self.noise_prior_declared == "learned"
+
+    def noise_priors(self) -> dict[str, dist.Distribution]:
+        """Priors of what the noise's prior learns, by site."""
         unit = self.variance.new_ones(())
-        return dist.InverseGamma(unit, 0.02 * unit)
+        (shape, shape_sd), (level, level_sd) = SHAPE, LEVEL
+        return {
+            "noise_shape": dist.LogNormal(shape * unit, shape_sd * unit),
+            "noise_level": dist.LogNormal(level * unit, level_sd * unit),
+            "noise_share": dist.Uniform(0 * unit, unit),
+        }
+
+    def noise_prior(
+        self,
+        spread: Tensor | None = None,
+        noise_shape: Tensor | None = None,
+        noise_level: Tensor | None = None,
+        noise_share: Tensor | None = None,
+    ) -> dist.Distribution:
+        """Inverse gamma of the noise's variance, in variances of the task's target.
+
+        Parameters
+        ----------
+        spread : Tensor, optional
+            Of the targets (`TaskBatch.spread`); default 0, that of a typical task.
+        noise_shape, noise_level, noise_share : Tensor, optional
+            Default what was learned, or declared.
+        """
+        shape = self.noise_shape if noise_shape is None else noise_shape
+        level = self.noise_level if noise_level is None else noise_level
+        share = self.noise_share if noise_share is None else noise_share
+        scale = shape * level * (1.0 if spread is None else (-share * spread).exp())
+        return dist.InverseGamma(shape.expand_as(scale), scale)
+
+    def learn_noise(self, square: Tensor, dof: Tensor, spread: Tensor | None) -> None:
+        """Take what the noise's prior learns from sums of squared residuals, all (task,).
+
+        Parameters
+        ----------
+        square, dof : Tensor
+            Of weights that no prior pulls to 0, and rows that these and the intercept leave.
+        spread : Tensor or None
+            As for `noise_prior`.
+        """
+        log_spread = np.zeros(len(square)) if spread is None else spread.double().cpu().numpy()
+        known = typical_noise(square.double().cpu().numpy(), dof.double().cpu().numpy(), log_spread)
+        for name, value in zip(("shape", "level", "share"), known, strict=True):
+            getattr(self, f"noise_{name}").fill_(value)
 
     def intercept_prior(self) -> dist.Distribution:
         """Normal, of the linear predictor where the latents have the task's own mean."""
         unit = self.variance.new_ones(())
         return dist.Normal(0 * unit, INTERCEPT_SD * unit)
 
-    def noise_mode(self, square: Tensor, n: Tensor) -> Tensor:
-        """Mode of the variance given sums of squared residuals of n samples, both (task,)."""
-        return ((0.02 + square / 2) / (2.0 + n / 2)).clamp(min=_LEAST_VARIANCE)
+    def noise_mode(self, square: Tensor, n: Tensor, spread: Tensor | None = None) -> Tensor:
+        """Mode of the variance given sums of squared residuals of n samples, all (task,)."""
+        prior = self.noise_prior(spread)
+        return ((prior.rate + square / 2) / (prior.concentration + 1 + n / 2)).clamp(min=_LEAST_VARIANCE)
 
     @staticmethod
     def _tasks(batch: TaskBatch) -> pyro.plate:
@@ -405,3 +479,16 @@ def _unless_normal(likelihood: Likelihood) -> Likelihood | None:
             'too; want likelihood="normal"'
         )
     return None
+
+
+def _checked_noise(prior: str | tuple[float, float]) -> Literal["learned"] | tuple[float, float]:
+    """What was declared of the noise's prior."""
+    if isinstance(prior, str) and prior == "learned":
+        return "learned"
+    pair = np.asarray([] if isinstance(prior, str) else prior, dtype=float)
+    if pair.shape != (2,) or not (np.isfinite(pair) & (pair > 0)).all():
+        raise ValueError(
+            f"noise_prior: got {prior!r}; want 'learned', or two positive numbers, the shape and the scale "
+            "of an inverse gamma"
+        )
+    return float(pair[0]), float(pair[1])

@@ -50,7 +50,7 @@ def test_model_and_guide_have_the_same_sites(missing):
     assert elbo.shape == (1,)
     guide = poutine.trace(model.guide).get_trace(batch)
     sites = {n for n, s in guide.nodes.items() if s["type"] == "sample"} - {"restart", "task"}
-    assert sites == {"W", "variance"}
+    assert sites == {"W", "variance", "noise_shape", "noise_level", "noise_share"}
     assert len(pyro.get_param_store()) == 0
 
 
@@ -68,6 +68,8 @@ def test_the_density_by_hand(missing, normalise):
     if normalise == "global":
         own = np.broadcast_to(own.mean(0), own.shape)
     w, v, total = model.weights[0].numpy(), model.variance.numpy(), 0.0
+    # What training begins at, under the priors of shape and level; that of the share is uniform.
+    total += stats.lognorm.logpdf(1.0, 1.0, scale=2.0) + stats.lognorm.logpdf(0.02, 1.5, scale=0.2)
     for t in range(T):
         for i in range(N):
             if seen[t, i]:

@@ -165,7 +165,7 @@ def mode_step(model: MultiTaskRegression, batch: TaskBatch, data: Moments, sweep
     error = data.targets - data.features @ weight.to(data.features).unsqueeze(-1)
     square = n * (data.share * error**2).sum((1, 2))
     model.weights[0, batch.index] = weight.to(model.weights)
-    model.variance[batch.index] = model.noise_mode(square, n).to(model.variance)
+    model.variance[batch.index] = model.noise_mode(square, n, batch.spread).to(model.variance)
 
 
 def samples(batch: TaskBatch) -> Tensor:

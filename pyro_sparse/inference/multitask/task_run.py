@@ -227,7 +227,9 @@ def solve_tasks(
     n = samples(data).sum(1).to(f)
     square = n * (scatter.share * (scatter.targets - scatter.features @ weight) ** 2).sum((1, 2))
     model.weights[0] = weight[..., 0]
-    model.variance.copy_(model.noise_mode(square, n))
+    if learn and model.learns_noise:
+        model.learn_noise(square, n - 1 - model.n_latents, data.spread)
+    model.variance.copy_(model.noise_mode(square, n, data.spread))
     for level in range(0 if inner == "ridge" else levels):
         model.prior.anneal((level + 1) / levels)
         still = _STILL if level == levels - 1 else _ON_THE_WAY

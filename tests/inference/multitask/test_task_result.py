@@ -109,6 +109,8 @@ def test_predictions_by_hand(normalise):
 
     fit = made("ridge", normalise=normalise)
     z = by_hand(fit, X)
+    shape, level, share = (float(getattr(fit.model, f"noise_{name}")) for name in ("shape", "level", "share"))
+    scale = shape * level * (Y.var(1) / np.exp(np.log(Y.var(1)).mean())) ** -share
     for t in (0, 7, 11):
         # the ridge is one of standardised targets, and a ridge does not mind the targets' units
         want = Ridge(alpha=N * 1e-3).fit(z[t], Y[t])
@@ -116,7 +118,7 @@ def test_predictions_by_hand(normalise):
         assert fit.intercept[fit.best, t] == pytest.approx(want.intercept_, rel=1e-8)
         np.testing.assert_allclose(fit.predict()[t], want.predict(z[t]), rtol=1e-8)
         square = ((Y[t] - want.predict(z[t])) ** 2).sum() / Y[t].var()
-        noise = np.sqrt((0.02 + square / 2) / (2 + N / 2)) * Y[t].std()
+        noise = np.sqrt((scale[t] + square / 2) / (shape + 1 + N / 2)) * Y[t].std()
         assert fit.noise[fit.best, t] == pytest.approx(noise, rel=1e-8)
     np.testing.assert_allclose(fit.model_weights, fit.weights / Y.std(1)[:, None], rtol=1e-9)
 

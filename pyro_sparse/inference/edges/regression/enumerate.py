@@ -20,6 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, expit, gammainccinv, gammaincinv, gammaln, logsumexp, polygamma
 from torch import Tensor
 
+from ....models._task_noise import log_inverse_gamma
+from .noise_levels import log_noise_prior
 from .row_checks import Rows, rows_of
 from .rows import RowDraws, RowPosterior, RowPrior
 
@@ -29,6 +31,8 @@ MAX_FEATURES = 15  # 32,768 supports a task; each feature more doubles time and 
 _BUDGET = 2**20  # supports times noise levels held at a time
 _TAIL = 1e-11  # of the noise's distribution, left out of the grid at either end
 _STEP = 0.7  # of the grid, in posterior standard deviations: a trapezoid rule then errs below 1e-9
+_FINE_STEP = 0.2  # of learned noise, whose prior may be narrower than what a few rows say
+_LEAST_NOISE = (1.0, 0.001)  # what the grid of learned noise reaches down to, where rows do not say
 
 Array = NDArray[np.float64]
 
@@ -85,7 +89,8 @@ def enumerate_edges(
             "propagation"
         )
     shape = rows.cross.shape
-    moments = [_moments(chunk) for chunk in _chunks(rows, prior)]
+    log_noise = _learned(rows, prior) if rows.noise is None and prior.noise_prior == "learned" else None
+    moments = [_moments(chunk) for chunk in _chunks(rows, prior, log_noise)]
     prob, first, second, size, rate, evidence = (np.concatenate(p) for p in zip(*moments, strict=True))
     scale = rows.scale.reshape(-1, m)
     if rows.log_odds is None:
@@ -102,7 +107,7 @@ def enumerate_edges(
         log_evidence=evidence.reshape(shape[:-1]),
         converged=np.ones(shape[:-1], dtype=bool),
         gap=np.zeros(shape),
-        sampler=_sampler(rows, prior),
+        sampler=_sampler(rows, prior, log_noise),
     )
 
 
@@ -133,17 +138,32 @@ def _supports(m: int) -> NDArray[np.int8]:
     return ((np.arange(2**m)[:, None] >> np.arange(m)) & 1).astype(np.int8)
 
 
-def _chunks(rows: Rows, prior: RowPrior) -> Iterator[_Chunk]:
+def _learned(rows: Rows, prior: RowPrior) -> Array:
+    """Log density of the log noise (row, level) where the tasks share what its prior learns."""
+    log_like, levels = [], []
+    for chunk in _chunks(rows, prior, np.zeros(1)):
+        joint = _tree(chunk, torch.as_tensor(chunk.gram), torch.as_tensor(chunk.cross)).log_joint
+        width = np.log(np.log(chunk.noise[:, 1:2] / chunk.noise[:, :1]))
+        log_like.append(logsumexp(joint, axis=2) - width)
+        levels.append(np.log(chunk.noise))
+    log_levels, log_likelihood = np.concatenate(levels).T, np.concatenate(log_like).T
+    return log_noise_prior(log_levels, log_likelihood, prior, rows.square.shape).T
+
+
+def _chunks(rows: Rows, prior: RowPrior, log_noise: Array | None = None) -> Iterator[_Chunk]:
+    """Some rows at a time; `log_noise` (row, level), the log density of learned log noise, is the prior's."""
     m = rows.cross.shape[-1]
     gram, cross = rows.gram.reshape(-1, m, m), rows.cross.reshape(-1, m)
     square, dof, samples = rows.square.ravel(), rows.dof.ravel(), rows.samples.ravel()
-    student = prior.noise_prior if rows.noise is None and prior.slab_units == "noise" else None
+    student = None
+    if rows.noise is None and prior.slab_units == "noise" and not isinstance(prior.noise_prior, str):
+        student = prior.noise_prior
     if rows.noise is not None:
         noise, log_weight = rows.noise.reshape(-1, 1).copy(), np.zeros((len(square), 1))
     elif student is not None:
         noise, log_weight = np.ones((len(square), 1)), np.zeros((len(square), 1))
     else:
-        noise, log_weight = _noise_grid(gram, cross, square, dof, prior.noise_prior)
+        noise, log_weight = _noise_grid(gram, cross, square, dof, prior, log_noise)
     constant = dof * np.log(2 * np.pi) + prior.intercept * np.log(samples)
     log_weight = log_weight - 0.5 * constant[:, None]
     supports = _supports(m)
@@ -170,24 +190,26 @@ def _chunks(rows: Rows, prior: RowPrior) -> Iterator[_Chunk]:
 
 
 def _noise_grid(
-    gram: Array, cross: Array, square: Array, dof: Array, prior: tuple[float, float]
+    gram: Array, cross: Array, square: Array, dof: Array, prior: RowPrior, log_noise: Array | None
 ) -> tuple[Array, Array]:
     """Levels of the noise variance, shape (row, level), and the log of their prior mass.
 
     The grid runs from the noise of a least-squares fit of all features to that of none.
     """
-    a, b = prior
+    a, b = _LEAST_NOISE if isinstance(prior.noise_prior, str) else prior.noise_prior
     m = cross.shape[-1]
     fitted = (cross * (np.linalg.pinv(gram, hermitian=True) @ cross[..., None])[..., 0]).sum(-1)
     least = np.maximum(square - fitted, 0)
     slack = a + np.maximum(dof - m, 0) / 2
     low = np.log((b + least / 2) / gammainccinv(slack, _TAIL))
     high = np.log((b + square / 2) / gammaincinv(slack, _TAIL))
-    width = _STEP * np.sqrt(polygamma(1, a + dof / 2))
+    step = _STEP if log_noise is None else _FINE_STEP
+    width = step * np.sqrt(polygamma(1, a + dof / 2))
     points = int(np.ceil(((high - low) / width).max())) + 1
     width = (high - low) / max(points - 1, 1)
     x = low[:, None] + width[:, None] * np.arange(points)
-    return np.exp(x), np.log(width)[:, None] + a * np.log(b) - gammaln(a) - a * x - b * np.exp(-x)
+    log_density = log_inverse_gamma(x, a, b) if log_noise is None else log_noise
+    return np.exp(x), np.log(width)[:, None] + log_density
 
 
 def _grow(gram: Tensor, cross: Tensor, square: Tensor) -> tuple[Tensor, Tensor]:
@@ -254,9 +276,11 @@ def _moments(chunk: _Chunk) -> tuple[Array, Array, Array, Array, Array, Array]:
     return by_support @ supports, first.numpy(), second, by_support @ supports.sum(1), precision, evidence
 
 
-def _sampler(rows: Rows, prior: RowPrior) -> Callable[[int, np.random.Generator], RowDraws]:
+def _sampler(
+    rows: Rows, prior: RowPrior, log_noise: Array | None
+) -> Callable[[int, np.random.Generator], RowDraws]:
     def sample(n: int, rng: np.random.Generator) -> RowDraws:
-        draws = [_sample(chunk, n, rng) for chunk in _chunks(rows, prior)]
+        draws = [_sample(chunk, n, rng) for chunk in _chunks(rows, prior, log_noise)]
         edge, weight = (np.concatenate(p, axis=1) for p in zip(*draws, strict=True))
         shape = (n, *rows.cross.shape)
         return RowDraws(edge.reshape(shape), weight.reshape(shape) * rows.scale)

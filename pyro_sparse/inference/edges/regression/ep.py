@@ -16,7 +16,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +26,8 @@ from ...._utils.checks import check_whole
 from ..density.weight import Component, Tilted, mixture
 from .ep_draws import sequential_draws
 from .ep_rate import collapsed, rate_levels
-from .ep_sites import Fit, NormalProblem, Problem, settle
+from .ep_sites import Fit, NormalProblem, Problem, State, settle
+from .noise_levels import mass_at_levels, wide_levels
 from .row_checks import Rows, pooled, rows_of, slab_unit
 from .rows import RowDraws, RowPosterior, RowPrior
 
@@ -36,6 +37,10 @@ _PIN = 1e7  # log odds of an edge that is held in
 _SETTLE, _SETTLE_DAMPING = 6, 0.8  # few and long sweeps: the other sites begin where they had settled
 _UNDECIDED = 0.01  # edges surer than this, and levels of less weight, are not worth holding in and out
 _LEVELS = 5  # of the inclusion rate of a row; with so many, edges err by .015 on average at most (RESULTS.md)
+_WIDE_LEVELS, _NOISE_LEVELS = (
+    11,
+    6,
+)  # of learned noise: where the rows are asked, and where edges are averaged
 _ROUNDS = 2  # of correction and a better rate, where tasks share it
 _FIRST_SWEEPS = 30  # with the rate collapsed, to place the levels
 _BUDGET = 2**22  # matrix entries held at a time
@@ -141,24 +146,23 @@ def row_posterior(
         As for `ep_edges`.
     """
     prior, shape, flat = problem.prior, rows.cross.shape, problem.rows
+    over_noise = flat.noise is None and prior.noise_prior == "learned"
     levels = _levels(problem, shape, max_sweeps, damping, tol)
+    if over_noise:
+        sweeps = _Sweeps(max_sweeps, damping, tol)
+        problem, levels = _over_noise(cast("NormalProblem", problem), shape, levels, sweeps)
     marginals = _marginals(levels.fit.view.tilted)
     if correct:
         marginals = _corrected(problem, levels)
         for _ in range(_ROUNDS if levels.evidence is None else 0):
             # The rate the other tasks speak for, now that their edges are better known.
-            state = levels.fit.state._replace(
-                log_odds=collapsed(prior, shape)(marginals.prob, levels.fit.state.log_odds)
-            )
-            levels = levels._replace(fit=settle(problem, state, max_sweeps, damping, tol))
+            log_odds = levels.fit.state.log_odds[: len(flat.cross)]
+            log_odds = collapsed(prior, shape)(levels.mixed(marginals.prob), log_odds)
+            state = levels.fit.state._replace(log_odds=np.tile(log_odds, (levels.number, 1)))
+            fit = settle(problem.take(levels.row), state, max_sweeps, damping, tol)
+            levels = levels._replace(fit=fit)
             marginals = _corrected(problem, levels)
-    fit, weight = levels.fit, levels.weight
-
-    def mixed(values: Array) -> Array:
-        return (weight.reshape(levels.number, -1, 1) * values.reshape(levels.number, *flat.cross.shape)).sum(
-            0
-        )
-
+    fit, mixed = levels.fit, levels.mixed
     p = np.clip(mixed(marginals.prob), 0, 1)
     unit = slab_unit(prior, flat.take(levels.row), fit.state.noise)[:, None]
     mean, var = mixture(marginals.prob, marginals.slab, marginals.spike)
@@ -181,13 +185,27 @@ def row_posterior(
 
 
 class _Levels(NamedTuple):
-    """Fits at several levels of the inclusion rate, level by level, along one axis."""
+    """Fits at several levels of the inclusion rate and the noise, level by level, along one axis."""
 
     fit: Fit
     row: NDArray[np.intp]
     weight: Array
     number: int
     evidence: Array | None
+    log_rate: Array  # of the rate's levels, a priori (rate, row)
+
+    def mixed(self, values: Array) -> Array:
+        """Average over the levels of each row: (fit, feature) to (row, feature)."""
+        weight = self.weight.reshape(self.number, -1, 1)
+        return (weight * values.reshape(*weight.shape[:2], -1)).sum(0)
+
+
+class _Sweeps(NamedTuple):
+    """Settings of the sweeps."""
+
+    most: int
+    damping: float
+    tol: float
 
 
 class _Marginals(NamedTuple):
@@ -209,19 +227,54 @@ def _levels(problem: Problem, shape: tuple[int, ...], sweeps: int, damping: floa
     start = problem.start(tau, log_odds)
     if rows.log_odds is not None:
         fit = settle(problem, start, sweeps, damping, tol)
-        return _Levels(fit, everyone, np.ones(n), 1, problem.log_evidence(fit))
+        return _Levels(fit, everyone, np.ones(n), 1, problem.log_evidence(fit), np.zeros((1, n)))
 
     odds = collapsed(prior, shape)
     if prior.eta_over != "row":
-        return _Levels(settle(problem, start, sweeps, damping, tol, odds), everyone, np.ones(n), 1, None)
+        fit = settle(problem, start, sweeps, damping, tol, odds)
+        return _Levels(fit, everyone, np.ones(n), 1, None, np.zeros((1, n)))
     first = settle(problem, start, _FIRST_SWEEPS, damping, -1.0, odds)  # all sweeps, whatever changes
     place, log_weight = rate_levels(first.view.tilted.prob, prior, _LEVELS)
     row = np.tile(everyone, _LEVELS)
     state = first.state.take(row)._replace(log_odds=np.repeat(place.reshape(-1, 1), m, axis=1))
     fit = settle(problem.take(row), state, sweeps, damping, tol)
-    log_weight = log_weight + problem.take(row).log_evidence(fit).reshape(_LEVELS, n)
-    evidence = logsumexp(log_weight, axis=0)
-    return _Levels(fit, row, np.exp(log_weight - evidence).ravel(), _LEVELS, evidence)
+    log_joint = log_weight + problem.take(row).log_evidence(fit).reshape(_LEVELS, n)
+    evidence = logsumexp(log_joint, axis=0)
+    return _Levels(fit, row, np.exp(log_joint - evidence).ravel(), _LEVELS, evidence, log_weight)
+
+
+def _over_noise(
+    problem: NormalProblem, shape: tuple[int, ...], levels: _Levels, sweeps: _Sweeps
+) -> tuple[NormalProblem, _Levels]:
+    """Levels of the rate, if it has some, times levels of the noise; the problem, which now holds noise."""
+    problem = problem._replace(holds_noise=True)
+    prior, n, n_rates = problem.prior, len(problem.rows.cross), levels.number
+
+    def fits(noise: Array, state: State) -> tuple[Fit, NDArray[np.intp], Array]:
+        """At all levels of the noise and the rate; log p(y, rate) of each, (noise, rate, row)."""
+        row = np.tile(np.arange(n), len(noise) * n_rates)
+        at = np.tile(np.arange(n_rates * n), len(noise))
+        begun = state.take(at)._replace(noise=np.repeat(noise, n_rates, axis=0).ravel())
+        fit = settle(problem.take(row), begun, *sweeps)
+        joint = problem.take(row).log_evidence(fit).reshape(len(noise), n_rates, n)
+        return fit, row, joint + levels.log_rate
+
+    state = levels.fit.state
+    wide = wide_levels(problem.rows, prior, _WIDE_LEVELS)
+    for last in (False, True) if levels.evidence is None else (True,):
+        _, _, joint = fits(wide, state)
+        noise, mass, evidence = mass_at_levels(
+            wide, logsumexp(joint, axis=1), prior, shape[:-1], _NOISE_LEVELS
+        )
+        fit, row, joint = fits(noise, state)
+        rate = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+        weight = (mass[:, None] * rate).ravel()
+        known = levels.evidence is not None
+        over = _Levels(fit, row, weight, len(noise) * n_rates, evidence if known else None, levels.log_rate)
+        if not last:  # the rate that tasks share, now that they are less sure
+            p = over.mixed(fit.view.tilted.prob)
+            state = state._replace(log_odds=collapsed(prior, shape)(p, state.log_odds))
+    return problem, over
 
 
 def _marginals(t: Tilted) -> _Marginals:

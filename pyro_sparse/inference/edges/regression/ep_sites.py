@@ -21,6 +21,7 @@ from scipy.special import expit, gammaln
 
 from ..density.weight import Tilted
 from .ep_draws import Target
+from .noise_levels import first_noise_prior
 from .row_checks import LEAST_PRECISION, Rows, first_noise, slab_unit
 from .rows import RowPrior
 
@@ -145,19 +146,25 @@ class Problem(Protocol):
 
 
 class NormalProblem(NamedTuple):
-    """Flat rows of normal outcomes, and their prior."""
+    """Flat rows of normal outcomes, their prior, and whether noise is held where the state has it."""
 
     rows: Rows
     prior: RowPrior
+    holds_noise: bool = False
 
     @property
     def entries(self) -> int:
         """Of the Gram matrix."""
         return self.rows.cross.shape[-1] ** 2
 
+    @property
+    def knows_noise(self) -> bool:
+        """Whether sweeps leave it as it is."""
+        return self.holds_noise or self.rows.noise is not None
+
     def take(self, index: NDArray[np.intp]) -> NormalProblem:
         """Some of the rows; one may be taken several times."""
-        return NormalProblem(self.rows.take(index), self.prior)
+        return self._replace(rows=self.rows.take(index))
 
     def start(self, tau: Array, log_odds: Array) -> State:
         """Sites of the weights without a pull, and the variance of the targets."""
@@ -184,7 +191,7 @@ class NormalProblem(NamedTuple):
     def moved(self, state: State, view: View, step: Array, odds: Odds | None) -> State:
         """The next state: some way towards the sites that match."""
         tau, nu, log_odds = weight_sites(state, view, step, odds)
-        noise = state.noise if self.rows.noise is not None else _noise(self, state, view)
+        noise = state.noise if self.knows_noise else _noise(self, state, view)
         return state._replace(tau=tau, nu=nu, noise=noise, log_odds=log_odds)
 
     def log_evidence(self, fit: Fit) -> Array:
@@ -255,7 +262,7 @@ def weight_sites(state: State, view: View, step: Array, odds: Odds | None) -> tu
 
 def _noise(problem: NormalProblem, state: State, view: View) -> Array:
     """One over the mean of the gamma that is the precision's optimal factor."""
-    rows, (a, b) = problem.rows, problem.prior.noise_prior
+    rows, (a, b) = problem.rows, first_noise_prior(problem.prior)
     unit = slab_unit(problem.prior, rows, state.noise)
     moment = view.cov + view.mean[:, :, None] * view.mean[:, None, :]
     squares = rows.square - 2 * unit * (rows.cross * view.mean).sum(-1)
@@ -285,11 +292,11 @@ def log_norm(fit: Fit) -> Array:
 
 def log_evidence(problem: NormalProblem, fit: Fit) -> Array:
     """log p(y | eta) of each row; learned noise by Laplace's method in its logarithm."""
-    (rows, prior), state = problem, fit.state
+    rows, prior, state = problem.rows, problem.prior, fit.state
     like = rows.dof * np.log(2 * np.pi * state.noise) + prior.intercept * np.log(rows.samples)
     evidence = log_norm(fit) - 0.5 * (like + rows.square / state.noise)
-    if rows.noise is None:
-        a, b = prior.noise_prior
+    if not problem.knows_noise:
+        a, b = first_noise_prior(prior)
         evidence += a * np.log(b) - gammaln(a) - a * np.log(state.noise) - b / state.noise
         evidence += 0.5 * np.log(2 * np.pi / (a + rows.dof / 2))
     return evidence

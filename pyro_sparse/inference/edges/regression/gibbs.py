@@ -17,9 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
+from scipy.special import expit, gammaln
 
 from ...._utils.checks import check_whole
+from ....models._task_noise import LEVEL, SHAPE, SHARES, log_hyperprior
+from .noise_levels import log_spread
 from .row_checks import Rows, first_noise, floor_precision, pooled, rows_of, slab_unit
 from .rows import RowDraws, RowPosterior, RowPrior
 
@@ -28,6 +30,7 @@ __all__ = ["UNRESOLVED", "gibbs_edges"]
 UNRESOLVED = 0.1
 """A row whose chains differ by more in some edge probability counts as not converged."""
 
+_REACH, _SHAPES, _LEVELS = 5.0, 41, 81  # of the grid of what the noise's prior learns, in its own sd
 _KEPT = 2000  # joint states kept for draws, over all chains
 
 Array = NDArray[np.float64]
@@ -170,7 +173,9 @@ def _sweep(
         weight[..., j] = wide * density.draw(a, b, edge[..., j], rng)
         prob[..., j], first[..., j] = tilted.prob, wide * tilted.mean
         second[..., j] = wide**2 * (tilted.var + tilted.mean**2)
-    noise = state.noise if rows.noise is not None else _draw_noise(rows, prior, weight, edge, rng)
+    noise = (
+        state.noise if rows.noise is not None else _draw_noise(rows, prior, weight, edge, state.noise, rng)
+    )
     log_odds = state.log_odds
     if rows.log_odds is None:
         a0, b0 = prior.eta_prior
@@ -182,12 +187,43 @@ def _sweep(
 
 
 def _draw_noise(
-    rows: Rows, prior: RowPrior, weight: Array, edge: NDArray[np.bool_], rng: np.random.Generator
+    rows: Rows,
+    prior: RowPrior,
+    weight: Array,
+    edge: NDArray[np.bool_],
+    noise: Array,
+    rng: np.random.Generator,
 ) -> Array:
-    a, b = prior.noise_prior
+    a, b = _noise_prior(prior, noise, rng)
     fit = (rows.gram @ weight[..., None])[..., 0] - 2 * rows.cross
     squares = np.maximum(rows.square + (weight * fit).sum(-1), 0)
     count = rows.dof
     if prior.slab_units == "noise":
         count, squares = count + edge.sum(-1), squares + (weight**2).sum(-1)
     return (b + squares / 2) / rng.gamma(a + count / 2, size=squares.shape)
+
+
+def _noise_prior(prior: RowPrior, noise: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Shape and scale of the noise's inverse gamma; drawn given the noise of tasks, if learned."""
+    if not isinstance(prior.noise_prior, str):
+        shape, scale = prior.noise_prior
+        return np.asarray(shape), np.asarray(scale)
+    log_a, log_s = (
+        mean + sd * np.linspace(-_REACH, _REACH, points)
+        for (mean, sd), points in ((SHAPE, _SHAPES), (LEVEL, _LEVELS))
+    )
+    spread = log_spread(prior, noise.shape[1:])
+    log_p = []
+    at = np.meshgrid(log_a, log_s, indexing="ij")
+    a, b = np.exp(at[0]), np.exp(at[0] + at[1])
+    for share in SHARES:
+        unit = np.exp(-share * spread)
+        log_sum, inverse = np.log(noise / unit).sum(-1)[..., None, None], (unit / noise).sum(-1)
+        log_p.append(
+            noise.shape[-1] * (a * np.log(b) - gammaln(a)) - a * log_sum - b * inverse[..., None, None]
+        )
+    flat = np.stack(log_p, axis=-1) + log_hyperprior(*at)[..., None]
+    flat = flat.reshape(*noise.shape[:-1], -1)
+    picked = (flat + rng.gumbel(size=flat.shape)).argmax(-1)[..., None]
+    point, share = np.divmod(picked, len(SHARES))
+    return a.ravel()[point], b.ravel()[point] * np.exp(-SHARES[share] * spread)

@@ -18,6 +18,7 @@ from torch import Tensor
 from ....priors import em
 from ...multitask.inner.moments import Moments
 from ...multitask.inner.ssl import ssl_sweeps
+from .noise_levels import first_noise_prior
 from .rows import RowPrior
 
 __all__ = ["LADDER", "ROUNDS", "Mode", "first_mode", "row_mode"]
@@ -91,7 +92,7 @@ def row_mode(data: Moments, samples: Tensor, dof: Tensor, prior: RowPrior, start
     low = torch.as_tensor(1 / np.asarray(prior.slab_scale, dtype=float)).broadcast_to(shape)
     top = torch.full_like(low, 1 / prior.spike_scale)
     foot = torch.minimum(2 * low, top)  # a spike half as wide as the slab: there are few modes
-    (a, b), (c, d) = prior.eta_prior, prior.noise_prior
+    (a, b), (c, d) = prior.eta_prior, first_noise_prior(prior)
     flat = (-1, shape[-1])
     for share in np.linspace(0, 1, LADDER):
         rate = foot ** (1 - share) * top**share

@@ -43,8 +43,12 @@ class RowPrior:
         Which edges share a rate: those of a task, those of a feature over all tasks, or all.
     noise_variance : float or array_like, broadcastable to (..., task), optional
         :math:`\sigma^2`, if known, in squared units of the target.
-    noise_prior : tuple of float
-        Shape and scale of its inverse-gamma distribution otherwise, one draw per task.
+    noise_prior : tuple of float, or "learned"
+        Shape and scale of its inverse-gamma distribution otherwise, one draw per task. "learned": both are
+        learned from all tasks, under the prior of `models/_task_noise.py`, for targets of unit variance.
+    target_scale : array_like, broadcastable to (..., task), optional
+        Where the prior of the noise is learned: what each task's targets were divided by. Whether noise goes
+        with it is learned, too.
     slab_units : {"target", "noise"}
         "noise": both scales are in units of the noise's standard deviation (times target per feature), as
         conjugate priors have it; learned noise then wants the normal slab.
@@ -67,7 +71,8 @@ class RowPrior:
     eta_prior: tuple[float, float] = (1.0, 1.0)
     eta_over: Literal["row", "feature", "all"] = "row"
     noise_variance: ArrayLike | None = None
-    noise_prior: tuple[float, float] = (2.0, 1.0)
+    noise_prior: tuple[float, float] | Literal["learned"] = (2.0, 1.0)
+    target_scale: ArrayLike | None = None
     slab_units: Literal["target", "noise"] = "target"
     intercept: bool = True
     intercept_sd: float = 5.0
@@ -80,13 +85,20 @@ class RowPrior:
         ):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}: want one of {list(choices)}, got {getattr(self, name)!r}")
+        if isinstance(self.noise_prior, str) and self.noise_prior != "learned":
+            raise ValueError(
+                f"noise_prior: want two positive numbers, or 'learned', got {self.noise_prior!r}"
+            )
         for name in ("eta_prior", "noise_prior"):
+            if isinstance(getattr(self, name), str):
+                continue
             pair = np.asarray(getattr(self, name), dtype=float)
             if pair.shape != (2,) or not (np.isfinite(pair) & (pair > 0)).all():
                 raise ValueError(f"{name}: want two positive numbers, got {getattr(self, name)!r}")
         for name, high in (
             ("slab_scale", np.inf),
             ("noise_variance", np.inf),
+            ("target_scale", np.inf),
             ("eta", 1.0),
             ("intercept_sd", np.inf),
         ):
@@ -106,6 +118,11 @@ class RowPrior:
             raise ValueError(
                 f"spike_scale: with the normal slab absent weights are zero, got {self.spike_scale!r}; set "
                 'it to 0, or slab="laplace"'
+            )
+        if self.slab_units == "noise" and self.noise_variance is None and self.noise_prior == "learned":
+            raise ValueError(
+                'slab_units: a slab in units of noise whose prior is learned is not offered; use "target", '
+                "or give noise_prior two numbers"
             )
         if self.slab_units == "noise" and self.noise_variance is None and self.slab == "laplace":
             raise ValueError(

@@ -111,8 +111,12 @@ def row_prior(fit: MultiTaskFit, **changes: object) -> RowPrior:
             f"prior: a {type(prior).__name__} has no spike and slab; give slab= and slab_scale= (see "
             "RowPrior)"
         )
-    # The noise's prior is that of `MultiTaskRegression.noise_prior`.
-    about = {"eta_over": "feature", "noise_prior": (1.0, 0.02), "intercept_sd": INTERCEPT_SD}
+    about = {
+        "eta_over": "feature",
+        "noise_prior": fit.model.noise_prior_declared,
+        "target_scale": fit.tasks.target_scale,
+        "intercept_sd": INTERCEPT_SD,
+    }
     return RowPrior(**{**about, **fields, **changes})
 
 
@@ -185,6 +189,9 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     scales = _scales(fit.model.prior)
     if method == "bootstrap" and scales is not None:
         fields = {"spike_scale": scales.spike, **fields}
+    if method == "bootstrap" and fit.model.learns_noise:  # modes go by the noise's prior as it was learned
+        at_learned = fit.model.noise_prior()
+        fields = {"noise_prior": (float(at_learned.concentration), float(at_learned.rate)), **fields}
     prior = row_prior(fit, **fields)
     if method in ("gibbs", "bootstrap"):
         options = {"seed": seed, **options}

@@ -40,7 +40,9 @@ def test_enumeration_and_expectation_propagation_agree_under_one_prior(fit):
     exact, found = probabilities(fit, "enumerate", **same), probabilities(fit, "ep", **same)
     np.testing.assert_allclose(found, exact, atol=0.03)
     z, y, mask = task_rows(fit, fit.best)
-    direct = enumerate_edges(z, y, RowPrior(**same, noise_prior=(1.0, 0.02)), mask)
+    direct = enumerate_edges(
+        z, y, RowPrior(**same, noise_prior="learned", target_scale=fit.tasks.target_scale), mask
+    )
     np.testing.assert_allclose(exact, direct.edge_prob, atol=1e-12)
 
 
