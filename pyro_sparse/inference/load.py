@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
@@ -126,22 +127,30 @@ def _restored(
     arrays = {name: value.numpy() for name, value in tensors["arrays"].items()}
     _check_shapes(model, meta, arrays)
     if meta["kind"] == "multi-task fit":
-        return task_file.restore(cast("MultiTaskRegression", model), meta, tensors["models"], arrays)
+        with _refusing_other_tensors(path):
+            return task_file.restore(cast("MultiTaskRegression", model), meta, tensors["models"], arrays)
     if meta["kind"] == "transition fit":
         transition_result.take_actions(cast("LatentTransition", model), meta["sequences"])
     with undisturbed():
         model.setup(**{name: meta[name] for name in ("n_restarts", "n_samples", "missing", "feature_names")})
     model.to(getattr(torch, meta["dtype"]))
-    try:
+    with _refusing_other_tensors(path):
         model.load_state_dict(tensors["model"])
+    model.eval()
+    kind = transition_result if meta["kind"] == "transition fit" else result
+    return kind.restore(model, meta, arrays)
+
+
+@contextmanager
+def _refusing_other_tensors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """What torch says of a state that does not fit a model, in the words of a file."""
+    try:
+        yield
     except RuntimeError as error:
         raise ValueError(
             f"load: {str(path)!r} holds other tensors than this model has, so it was written by another "
             f"version of pyro_sparse; fit again ({str(error).splitlines()[-1].strip()})"
         ) from error
-    model.eval()
-    kind = transition_result if meta["kind"] == "transition fit" else result
-    return kind.restore(model, meta, arrays)
 
 
 # Sizes of the axes of an array, a letter each: r restarts, g features, k factors or latents, t tasks, l lags,

@@ -81,6 +81,26 @@ def test_the_program_declares_what_is_learned():
     assert (float(prior.concentration), float(prior.rate)) == (3.0, 1.0)
 
 
+def test_weights_of_a_fit_are_those_of_little_noise_and_noise_that_of_the_learned_prior():
+    """So is what trains the latents: the mode under a learned prior has next to no weights at few rows."""
+    x, y, *_ = tasks_on_latents(t=40, n=6, noise=1.0)
+    kinds = {}
+    for prior in ("learned", (1.0, 0.02)):
+        model = ps.models.MultiTaskRegression(5, 3, noise_prior=prior)
+        kinds[prior] = ps.fit(model, x, y, steps=40, sparse_steps=10, restarts=1, seed=1, progress=False)
+    learned, fixed = kinds.values()
+    np.testing.assert_array_equal(learned.transform(), fixed.transform())
+    np.testing.assert_array_equal(learned.weights, fixed.weights)
+    model, data = learned.model, learned.tasks.batch(dtype=torch.float64)
+    f = model.standardised(data.inputs.to(model.turn)).detach().double()
+    f = f - f.mean(1, keepdim=True)
+    square = ((data.y - (f @ model.weights[0].double().unsqueeze(-1))[..., 0]) ** 2).sum(1)
+    prior = model.noise_prior(data.spread)
+    mode = (prior.rate + square / 2) / (prior.concentration + 1 + 6 / 2)
+    np.testing.assert_allclose(model.variance.numpy(), mode.numpy(), rtol=1e-4)
+    assert learned.noise.mean() > 1.2 * fixed.noise.mean()
+
+
 def values_of(model):
     return {name: getattr(model, name) for name in ("noise_shape", "noise_level", "noise_share")}
 

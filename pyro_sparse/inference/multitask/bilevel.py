@@ -165,7 +165,8 @@ def mode_step(model: MultiTaskRegression, batch: TaskBatch, data: Moments, sweep
     error = data.targets - data.features @ weight.to(data.features).unsqueeze(-1)
     square = n * (data.share * error**2).sum((1, 2))
     model.weights[0, batch.index] = weight.to(model.weights)
-    model.variance[batch.index] = model.noise_mode(square, n, batch.spread).to(model.variance)
+    noise = model.noise_mode(square, n, model.mode_noise_prior())
+    model.variance[batch.index] = noise.to(model.variance)
 
 
 def samples(batch: TaskBatch) -> Tensor:

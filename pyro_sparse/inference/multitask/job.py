@@ -285,7 +285,7 @@ class TaskGroup:
             if self.stage + 1 == len(self.plan):
                 return
             self.find_axes()
-            settle(self.model, self.job.data, self.plan[-1][1], self.run.schedule.ridge)
+            settle(self.model, self.job.data, self.plan[-1][1], self.run.schedule.ridge, noise=False)
             self.before, self.stage = self.rows, self.stage + 1
             self.run = self._run()
 

@@ -19,6 +19,7 @@ from ..training.adamw import AdamW
 from ..training.loop import Run
 from .bilevel import left_out_error, mode_step, outer_loss, samples
 from .inner import moments, ridge_weights
+from .inner.moments import Moments
 from .outcomes import (
     centred,
     dense_weights,
@@ -194,6 +195,7 @@ def solve_tasks(
     ridge: float,
     raw: Tensor | None = None,
     learn: bool = True,
+    noise: bool = True,
     levels: int = 10,
     rounds: int = 60,
 ) -> None:
@@ -211,7 +213,10 @@ def solve_tasks(
     raw : Tensor (task, sample, latent), optional
         Raw latents of `data`, where they are known.
     learn : bool
-        Whether eta follows the weights.
+        Whether eta follows the weights, and the noise's prior the residuals.
+    noise : bool
+        Whether the noise ends at its mode under that prior; without, as it was while the weights' mode was
+        sought, where the next stage of training begins.
     levels, rounds : int
         Steps of the prior's ladder, and most EM rounds on each.
     """
@@ -225,11 +230,9 @@ def solve_tasks(
     scatter = moments(f, data.y.unsqueeze(-1), data.mask)
     weight = ridge_weights(scatter, ridge)
     n = samples(data).sum(1).to(f)
-    square = n * (scatter.share * (scatter.targets - scatter.features @ weight) ** 2).sum((1, 2))
+    dense_square = _squares(scatter, weight, n)
     model.weights[0] = weight[..., 0]
-    if learn and model.learns_noise:
-        model.learn_noise(square, n - 1 - model.n_latents, data.spread)
-    model.variance.copy_(model.noise_mode(square, n, data.spread))
+    model.variance.copy_(model.noise_mode(dense_square, n, model.mode_noise_prior()))
     for level in range(0 if inner == "ridge" else levels):
         model.prior.anneal((level + 1) / levels)
         still = _STILL if level == levels - 1 else _ON_THE_WAY
@@ -240,7 +243,18 @@ def solve_tasks(
                 model.prior.update(model.weights)
             if float((model.weights - before).abs().max()) < still:
                 break
-    model.intercept.copy_(scatter.intercept(model.weights[0].unsqueeze(-1))[:, 0])
+    weight = model.weights[0].unsqueeze(-1)
+    model.intercept.copy_(scatter.intercept(weight)[:, 0])
+    if noise:
+        if learn and model.learns_noise:
+            model.learn_noise(dense_square, n - 1 - model.n_latents, data.spread)
+        square = _squares(scatter, weight.to(f), n)
+        model.variance.copy_(model.noise_mode(square, n, model.noise_prior(data.spread)))
+
+
+def _squares(scatter: Moments, weight: Tensor, n: Tensor) -> Tensor:
+    """Sums of squared residuals (task,) of weights (task, latent, 1)."""
+    return n * (scatter.share * (scatter.targets - scatter.features @ weight) ** 2).sum((1, 2))
 
 
 def _solve_outcomes(
@@ -276,7 +290,7 @@ def _solve_outcomes(
 
 
 @torch.no_grad()
-def settle(model: MultiTaskRegression, data: TaskBatch, inner: str, ridge: float) -> None:
+def settle(model: MultiTaskRegression, data: TaskBatch, inner: str, ridge: float, noise: bool = True) -> None:
     """Give latents their units, and all tasks their weights; the model is in its evaluation mode then.
 
     Parameters
@@ -285,7 +299,7 @@ def settle(model: MultiTaskRegression, data: TaskBatch, inner: str, ridge: float
         Trained.
     data : TaskBatch
         All tasks.
-    inner, ridge
+    inner, ridge, noise
         As for `solve_tasks`.
     """
     model.eval()
@@ -293,4 +307,4 @@ def settle(model: MultiTaskRegression, data: TaskBatch, inner: str, ridge: float
     latents = raw[samples(data)]
     model.centre.copy_(latents.mean(0))
     model.spread.copy_(latents.std(0, correction=0).clamp(min=1e-8))
-    solve_tasks(model, data, inner, ridge, raw)
+    solve_tasks(model, data, inner, ridge, raw, noise=noise)

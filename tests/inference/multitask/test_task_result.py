@@ -282,6 +282,14 @@ def test_a_saved_fit_is_the_same_fit(trained, tmp_path):
         ps.load(file, model=MultiTaskRegression(G, 3))
 
 
+def test_a_fit_saved_before_the_noise_had_a_learned_prior_is_refused(tmp_path):
+    fit = made(seeds=(0,))
+    del fit.model._buffers["noise_shape"]
+    fit.save(tmp_path / "fit.pt")
+    with pytest.raises(ValueError, match=r"written by another version.*fit again .*noise_shape"):
+        ps.load(tmp_path / "fit.pt")
+
+
 def test_a_loaded_fit_with_its_data_is_the_fit(trained, tmp_path):
     trained.save(tmp_path / "fit.pt")
     mixed = TABLE.iloc[np.random.default_rng(0).permutation(len(TABLE))].sort_index()

@@ -189,9 +189,9 @@ def row_task_edges(fit: MultiTaskFit, method: str, num_draws: int, seed: int, **
     scales = _scales(fit.model.prior)
     if method == "bootstrap" and scales is not None:
         fields = {"spike_scale": scales.spike, **fields}
-    if method == "bootstrap" and fit.model.learns_noise:  # modes go by the noise's prior as it was learned
-        at_learned = fit.model.noise_prior()
-        fields = {"noise_prior": (float(at_learned.concentration), float(at_learned.rate)), **fields}
+    if method == "bootstrap":
+        at_mode = fit.model.mode_noise_prior()
+        fields = {"noise_prior": (float(at_mode.concentration), float(at_mode.rate)), **fields}
     prior = row_prior(fit, **fields)
     if method in ("gibbs", "bootstrap"):
         options = {"seed": seed, **options}
