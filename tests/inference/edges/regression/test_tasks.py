@@ -58,7 +58,8 @@ def test_the_bootstrap_has_the_program_s_own_spike(fit, order):
     found = fit.edge_posterior("bootstrap", num_draws=20, seed=3, replicates=8)
     p = ps.edge_prob(found).to_numpy()
     assert ((p[:, order] > 0.5) == (W != 0)).mean() > 0.98
-    own = row_prior(fit, spike_scale=1 / fit.model.prior.spike_rate)
+    at_mode = {"noise_prior": (1.0, 0.02), "spike_scale": 1 / fit.model.prior.spike_rate}
+    own = row_prior(fit, **at_mode)
     z, y, mask = task_rows(fit, fit.best)
     direct = bootstrap_edges(z, y, own, mask, replicates=8, seed=3)
     np.testing.assert_allclose(p, direct.edge_prob, atol=1e-12)
