@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.mixture import GaussianMixture
 
 import pyro_sparse as ps
-from pyro_sparse.graphs.restart_choice import best_restart, chosen_restart, likeliest_restart
+from pyro_sparse.graphs.restart_choice import best_restart, bic, chosen_restart, likeliest_restart
 from pyro_sparse.metrics import mcc
 
 
@@ -41,6 +42,21 @@ def test_the_likeliest_restart_has_as_many_edges_as_its_rows_pay_for():
         want.append(150 * np.log((left**2).sum()) + (degree + 1) * np.log(150))
     assert likeliest_restart(np.array(rows), np.arange(7), 150) == np.argmin(want) == 3
     assert likeliest_restart(np.array(rows)[:, :20], np.arange(7), 20) < 7
+
+
+def test_the_criterion_is_that_of_a_normal_sample_by_hand():
+    """Half of minus scikit-learn's: N times the mean log density, less half a log N for each parameter."""
+    x = np.random.default_rng(2).normal(size=(50, 1))
+    mixture = GaussianMixture(1).fit(x)  # a mean and a variance
+    ours = bic(mixture.score_samples(x)[None], np.array([2]), 50)
+    np.testing.assert_allclose(ours, -0.5 * mixture.bic(x))
+
+
+def test_of_restarts_as_simple_the_one_with_the_highest_elbo_is_best():
+    rng = np.random.default_rng(5)
+    noise = rng.normal(size=100)
+    rows = np.stack([noise, noise[::-1] + 0.01, noise])
+    assert best_restart(rows, np.array([2, 2, 2]), np.array([7, 7, 7])) == 1
 
 
 def test_all_rows_choose_the_number_of_factors_and_rows_aside_the_restart():
@@ -81,6 +97,6 @@ def test_one_standard_error_of_the_paired_difference_is_what_cannot_be_told_apar
     noise -= noise.mean()
     best = 3 * np.random.default_rng(1).normal(size=n)  # which rows share: it is no part of the difference
     unit = stats.sem(noise)
-    for behind in (0.0, 0.5, 0.9, 1.1, 1.5, 1.9, 2.1):
+    for behind in (0.0, 0.5, 0.9, 0.98, 1.02, 1.1, 1.5, 1.9, 2.1):
         rows = np.stack([best, best + noise - behind * unit])
         assert best_restart(rows, np.array([2, 1]), np.array([5, 4])) == int(behind < 1), behind
