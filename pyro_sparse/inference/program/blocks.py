@@ -24,7 +24,8 @@ from pyro.ops.dual_averaging import DualAveraging
 from torch import Tensor
 from torch.distributions import Chi2
 
-from .recorded import Block, Position, RecordedDensity, diagonal_of
+from .derivatives import diagonal_of
+from .recorded import Block, Position, RecordedDensity
 from .soundness import elsewhere
 
 __all__ = ["BlockSampler", "Sampler", "accepted", "cholesky", "is_quadratic"]

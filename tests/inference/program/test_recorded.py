@@ -13,7 +13,8 @@ from pyro import poutine
 from scipy import special, stats
 
 from pyro_sparse._utils.torch_state import default_dtype
-from pyro_sparse.inference.program.recorded import RecordedDensity, sum_of
+from pyro_sparse.inference.program.derivatives import sum_of
+from pyro_sparse.inference.program.recorded import RecordedDensity
 from pyro_sparse.programs import Data, Program, edges, factors
 from tests._programs import FACTORS, FEATURES, PROGRAMS, ROWS, case, table
 
