@@ -167,7 +167,10 @@ def read_layout(program: Callable[[DataView], Any], view: DataView) -> tuple[Lay
             sites[name] = Site(name, False, {}, 0, GLOBAL, link, {"kind": PARAMETER})
             values[name] = link.inv(node["value"])
             continue
-        if node["type"] != "sample" or type(node["fn"]).__name__ == "_Subsample":
+        if node["type"] != "sample":
+            continue
+        if type(node["fn"]).__name__ == "_Subsample":
+            _check_subsample(name, node)
             continue
         site = _site(name, node)
         if node["infer"].get("_deterministic"):  # a name for what is computed, and no density
@@ -175,6 +178,7 @@ def read_layout(program: Callable[[DataView], Any], view: DataView) -> tuple[Lay
                 derived[name] = site
             continue
         sites[name] = site
+        _check_cells(site, node, view)
         if site.observed:
             _check_observed(site, node)
         else:
@@ -239,6 +243,60 @@ def _site(name: str, node: dict[str, Any]) -> Site:
     if not node["is_observed"] and declared.get("kind") != "gates":
         link = _link(name, fn)
     return Site(name, bool(node["is_observed"]), plates, len(fn.batch_shape), group, link, declared)
+
+
+def _check_subsample(name: str, node: dict[str, Any]) -> None:
+    """Complain of a plate of which a part is drawn."""
+    size, drawn = node["fn"].size, node["fn"].subsample_size
+    if drawn is not None and size != drawn:
+        raise ValueError(
+            f"program: plate {name!r} takes {drawn} of {size} (subsample), and chains read all rows and all "
+            "features; write 'with d.rows:' and 'with d.features:'"
+        )
+
+
+def _check_cells(site: Site, node: dict[str, Any], view: DataView) -> None:
+    """Complain of terms that count twice: of each row the outcomes of all, or of one column under each.
+
+    An outcome (row,) beside a distribution (row, 1) is broadcast to a density (row, row).
+    """
+    fn, value, name = node["fn"], node["value"], site.name
+    plates = ", ".join(f"d.{plate}" for plate in site.plates)
+    sizes = {"rows": view.n_rows, "features": view.n_features}
+    for frame in node["cond_indep_stack"]:
+        if frame.size != sizes[frame.name] or (frame.full_size or frame.size) != frame.size:
+            raise ValueError(
+                f"program: site {name!r} is in a plate {frame.name!r} of {frame.size}, and there are "
+                f"{sizes[frame.name]}; write 'with d.{frame.name}:' (chains read all, without subsample)"
+            )
+    if not site.observed or not site.plates:
+        return
+    batch = fn.batch_shape
+    events = value.dim() - fn.event_dim
+    shape = value.shape[:events] if events >= 0 else torch.Size()
+    both = torch.broadcast_shapes(batch, shape)
+    beside = {"rows": both[-1:], "features": both[-2:-1]}
+    for plate, other in (("rows", "features"), ("features", "rows")):
+        if other not in site.plates and any(size != 1 for size in beside[plate]):
+            wanted, hint = (
+                ("(row, 1)", "write y[:, None] of numbers, logits[:, None, :] of events")
+                if plate == "rows"
+                else ("(feature,)", "write a number for each feature")
+            )
+            raise ValueError(
+                f"program: site {name!r} in {plates} has a distribution of batch shape {tuple(batch)} and "
+                f"values of shape {tuple(value.shape)}, which make terms of shape {tuple(both)}; wanted "
+                f"{wanted}: {hint}, and 'with d.rows, d.features:' around cells of a table"
+            )
+    if not value.numel() or shape.numel() == 1:  # of `pyro.factor`; one number for all
+        return
+    padded = (1,) * (len(both) - len(shape)) + tuple(shape)
+    if any(padded[dim] != both[dim] for dim in (_DIMS[plate] for plate in site.plates) if -dim <= len(both)):
+        raise ValueError(
+            f"program: site {name!r} in {plates} observes values of shape {tuple(shape)} for terms of shape "
+            f"{tuple(both)}, so that one value would count several times; give each its own "
+            "(value.expand(...) if that is what is meant)"
+        )
 
 
 def _check_edges(name: str, node: dict[str, Any]) -> None:

@@ -52,3 +52,8 @@ class explained:
             raise ValueError(
                 "program: writes into a tensor in place; make a new one (torch.cat, torch.stack, torch.where)"
             ) from error
+        if "data pointer" in text or "numpy()" in text:
+            raise ValueError(
+                "program: computes with numpy where values are sampled; make arrays tensors before, "
+                "torch.as_tensor(array), and use torch's functions"
+            ) from error
