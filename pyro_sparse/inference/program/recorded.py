@@ -29,7 +29,7 @@ from ...programs.parameters import GivenParameters
 from .derivatives import curvature_of, diagonal_of, pulled, sum_of
 from .layout import GLOBAL, PARAMETER, Layout, read_layout
 from .refusals import explained, refuse_unnamed
-from .replay import Graph, Position, inputs_of_sites, parted, quick, recorded
+from .replay import AsItIs, Graph, Position, inputs_of_sites, parted, quick, recorded
 from .soundness import blanket_of, check_finite, check_repeatable, check_unseen
 
 if TYPE_CHECKING:
@@ -403,7 +403,8 @@ class RecordedDensity:
 
     def _recorded_program(self) -> Graph:
         def forward(u: Position, heat: Tensor) -> Any:
-            return vmap(self._one, in_dims=(0, self._in_dims, 0))(u, self._tensors, heat)
+            with AsItIs():
+                return vmap(self._one, in_dims=(0, self._in_dims, 0))(u, self._tensors, heat)
 
         with self._settings(), explained():
             graph = recorded(forward, self.start, self._heat)

@@ -470,3 +470,35 @@ def test_weights_that_nothing_reads_have_no_terms_but_their_own():
     assert torch.equal(density.total(block, density.pack(block, u), u), torch.zeros(2, FEATURES).double())
     gradient, precision = density.curvature(block, density.pack(block, u), u)
     assert not gradient.any() and not precision.any()
+
+
+# ---- control flow ---------------------------------------------------------------------------------------
+def counting(asks_sampled):
+    """A program whose slope is a number that Python has of the data, or of the weights."""
+
+    def program(d):
+        with d.features:
+            W = edges(
+                "W", log_odds=0.0, slab=dist.Normal(0.0, 1.0), spike=dist.Normal(0.0, 0.1), to=d.factors
+            )
+        with d.rows:
+            z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+        slope = int((d.dose > 0).sum()) / d.n_rows
+        if (d.x < -100).any() or (asks_sampled and W.sum() > 0):
+            slope = 0.0
+        with d.rows, d.features:
+            pyro.sample("x", dist.Normal(slope * z @ W.mT, 1.0).mask(d.seen), obs=d.x)
+
+    return program
+
+
+def test_a_program_may_ask_its_data_for_numbers_and_not_its_sites():
+    data = table()
+    density = RecordedDensity(Program(counting(False), FACTORS), data, 2)
+    u = density.start
+    slope = float((data.rows["dose"] > 0).mean())
+    cells = dist.Normal(slope * u["z"].squeeze(-2) @ u["W"].squeeze(1).mT, 1.0)
+    wanted = torch.where(torch.as_tensor(data.seen), cells.log_prob(torch.as_tensor(data.x)), 0.0)
+    torch.testing.assert_close(density.logs(u)["x"], wanted)
+    with pytest.raises(ValueError, match="branches on a sampled value"):
+        RecordedDensity(Program(counting(True), FACTORS), data, 2)
