@@ -13,7 +13,7 @@ import torch
 from pyro import poutine
 from pyro.distributions import Delta, ExpandedDistribution, MaskedDistribution
 from torch import Tensor
-from torch.distributions import Independent, Transform, TransformedDistribution, biject_to
+from torch.distributions import Independent, Transform, TransformedDistribution, biject_to, constraints
 
 from ...distributions.unsqueezed import Unsqueezed
 from ...programs.parameters import GivenParameters, link_of_parameter
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ...programs.data import DataView
 
-__all__ = ["GLOBAL", "PARAMETER", "Layout", "Site", "read_layout"]
+__all__ = ["GLOBAL", "PARAMETER", "Layout", "Site", "is_within", "read_layout"]
 
 Group = Literal["rows", "features", "global"]
 GLOBAL: Group = "global"
@@ -374,6 +374,36 @@ def _check_support(name: str, fn: Any, link: Transform, u: Tensor) -> None:
                 f"program: site {name!r} is a transformed {inner}, which has bounds that its transform "
                 f"hides, and chains would leave them; draw the {inner} at a site and transform its value"
             )
+
+
+def is_within(fn: Any, value: Tensor) -> Tensor | None:
+    """Whether data are where a transformed distribution has a density; None of any other distribution.
+
+    Without Pyro's checks torch gives ``TransformedDistribution(Exponential(1.), AffineTransform(shift, 1.))``
+    a density below the shift, too, the higher the further away.
+
+    Parameters
+    ----------
+    fn : Distribution
+        Of an observed site.
+    value : Tensor
+
+    Returns
+    -------
+    Tensor of bool, of the batch shape, or None
+    """
+    base = _base(fn)
+    if not isinstance(base, TransformedDistribution) or isinstance(fn, Unsqueezed):
+        return None
+    inner = cast("Any", base.base_dist)
+    has_density_of_its_own = type(base).log_prob is not TransformedDistribution.log_prob
+    if has_density_of_its_own or inner.support is constraints.real:
+        return None
+    for transform in reversed(base.transforms):
+        value = transform.inv(value)
+    inside: Tensor = inner.support.check(value)
+    extra = inside.dim() - len(fn.batch_shape)
+    return inside.flatten(-extra).all(-1) if extra > 0 else inside
 
 
 def _check_observed(site: Site, node: dict[str, Any]) -> None:

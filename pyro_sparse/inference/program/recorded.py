@@ -27,7 +27,7 @@ from ..._utils.torch_state import default_device, default_dtype
 from ...distributions.edge_weights import EdgeWeights, widened_spikes
 from ...programs.parameters import GivenParameters
 from .derivatives import curvature_of, diagonal_of, pulled, sum_of
-from .layout import GLOBAL, PARAMETER, Layout, read_layout
+from .layout import GLOBAL, PARAMETER, Layout, is_within, read_layout
 from .refusals import explained, refuse_unnamed
 from .replay import AsItIs, Graph, Position, inputs_of_sites, parted, quick, recorded
 from .soundness import blanket_of, check_finite, check_repeatable, check_unseen
@@ -396,6 +396,9 @@ class RecordedDensity:
                 jacobian = site.link.log_abs_det_jacobian(u[name], values[name])
                 extra = jacobian.dim() - log_prob.dim()
                 log_prob = log_prob + (jacobian.sum(tuple(range(-extra, 0))) if extra > 0 else jacobian)
+            within = is_within(trace.nodes[name]["fn"], trace.nodes[name]["value"]) if site.observed else None
+            if within is not None:  # of what is masked the density is 1
+                log_prob = torch.where(within | (log_prob == 0), log_prob, -torch.inf)
             logs[name] = log_prob
             if site.kind in ("edges", "gates"):
                 terms[name] = _edge_terms(trace.nodes[name]["fn"], values[name])

@@ -502,3 +502,38 @@ def test_a_program_may_ask_its_data_for_numbers_and_not_its_sites():
     torch.testing.assert_close(density.logs(u)["x"], wanted)
     with pytest.raises(ValueError, match="branches on a sampled value"):
         RecordedDensity(Program(counting(True), FACTORS), data, 2)
+
+
+# ---- bounds of what is observed -------------------------------------------------------------------------
+def shifted(low, masked):
+    """Cells that are exponential above a shift, which torch's density forgets."""
+
+    def program(d):
+        with d.features:
+            W = edges(
+                "W", log_odds=0.0, slab=dist.Normal(0.0, 0.1), spike=dist.Normal(0.0, 0.01), to=d.factors
+            )
+            shift = pyro.sample("shift", dist.Normal(low, 0.1))
+        with d.rows:
+            z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+        move = dist.transforms.AffineTransform(z @ W.mT + shift, 1.0)
+        cells = dist.TransformedDistribution(dist.Exponential(torch.ones(d.n_rows, d.n_features)), move)
+        with d.rows, d.features:
+            pyro.sample("x", cells.mask(d.seen & ~masked), obs=d.x)
+
+    return program
+
+
+def test_below_a_shift_that_moves_there_is_no_density():
+    nothing = torch.zeros(ROWS, FEATURES, dtype=torch.bool)
+    density = RecordedDensity(Program(shifted(-6.0, nothing), FACTORS), table(), 2)
+    u = {**density.start, "shift": torch.zeros_like(density.start["shift"])}
+    logs = density.logs(u)["x"]
+    move = u["z"].squeeze(-2) @ u["W"].squeeze(1).mT
+    x, seen = torch.as_tensor(table().x), torch.as_tensor(table().seen)
+    wanted = torch.where(x >= move, move - x, -torch.inf)
+    torch.testing.assert_close(logs, torch.where(seen, wanted, 0.0))
+    with pytest.raises(ValueError, match="log density of site 'x' at row .*feature .* is -inf"):
+        RecordedDensity(Program(shifted(0.0, nothing), FACTORS), table(), 2)
+    low = torch.as_tensor(table().x < 1.0)  # masked cells may be anywhere
+    RecordedDensity(Program(shifted(0.0, low), FACTORS), table(), 2)
