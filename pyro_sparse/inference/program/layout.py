@@ -326,13 +326,22 @@ def _link(name: str, fn: Any) -> Transform:
             "of the density, or declare 0/1 edges by ps.gates"
         )
     try:
-        link = biject_to(fn.support)
+        link = biject_to(_of_components(fn.support))
     except NotImplementedError as error:
         raise ValueError(
             f"program: site {name!r} has the support {fn.support}, and there is no transform from real "
             "numbers to it; write it by a site of real numbers"
         ) from error
     return link
+
+
+def _of_components(support: Any) -> Any:
+    """The support of a mixture's components, in place of torch's own constraint, which has no transform."""
+    if isinstance(support, constraints.independent):
+        inner = _of_components(support.base_constraint)
+        return constraints.independent(inner, support.reinterpreted_batch_ndims)
+    is_mixture = type(support).__name__ == "MixtureSameFamilyConstraint"
+    return support.base_constraint if is_mixture else support
 
 
 def _base(fn: Any) -> Any:
