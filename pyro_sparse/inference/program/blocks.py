@@ -24,7 +24,8 @@ from pyro.ops.dual_averaging import DualAveraging
 from torch import Tensor
 from torch.distributions import Chi2
 
-from .recorded import Block, Position, RecordedDensity, diagonal_of
+from .derivatives import diagonal_of
+from .recorded import Block, Position, RecordedDensity
 from .soundness import elsewhere
 
 __all__ = ["BlockSampler", "Sampler", "accepted", "cholesky", "is_quadratic"]
@@ -32,7 +33,8 @@ __all__ = ["BlockSampler", "Sampler", "accepted", "cholesky", "is_quadratic"]
 _DF = 6.0  # degrees of freedom of proposals: a normal one gets stuck in the target's tails
 # Numbers of an element up to which its Hessian is taken; of a block with one element there is but one.
 _MOST_NEWTON, _MOST_NEWTON_GLOBAL = 12, 40
-_LONGEST = 3.0  # of a Newton step, on the scale of real numbers
+_LONGEST = 3.0  # of a Newton step, on the scale of real numbers, or times what they are at the start
+_LEAST_SCALE = 1e-12  # of a number, below which its curvature says nothing of its scale
 _SAME = 1e-6  # relative difference of Hessians at two points, or of values, that is rounding
 _LENGTHS = (-3.0, -1.0, 1.0, 3.0)  # of steps, whose values a quadratic foretells
 _LEAST_ACCEPTED = 0.35  # of independent proposals, below which Hamiltonian steps take their place
@@ -93,6 +95,8 @@ class BlockSampler:
             "hmc" if block.size > most else "exact" if is_quadratic(density, block, u) else "laplace"
         )
         self.has_hessian = block.size <= most
+        # An intercept in grams is a million times one in tonnes.
+        self.longest = _LONGEST * density.pack(block, u).abs().mean((0, 1)).clamp(min=1.0)
         self.centre: Tensor | None = None
         self.acceptance = 1.0
         self.variance: Tensor | None = None
@@ -110,7 +114,7 @@ class BlockSampler:
         if self.climbed <= _FIRST_CLIMBS and self.block.group != "rows" and self.method != "exact":
             q = self._climbed(q, u)
         gradient, root = self._newton(q, u)
-        step = torch.cholesky_solve(gradient[..., None], root)[..., 0].clamp(-_LONGEST, _LONGEST)
+        step = torch.cholesky_solve(gradient[..., None], root)[..., 0].clamp(-self.longest, self.longest)
         proposal = q + step + _scaled(torch.randn_like(q), root)
         change = self.density.total(self.block, proposal, u) - self.density.total(self.block, q, u)
         better = (change.nan_to_num(nan=-torch.inf) > -float(self.block.size) - 1)[..., None]
@@ -129,7 +133,7 @@ class BlockSampler:
         value = self.density.total(self.block, q, u)
         for _ in range(_NEWTON_STEPS):
             gradient, root = self._newton(q, u)
-            step = torch.cholesky_solve(gradient[..., None], root)[..., 0].clamp(-_LONGEST, _LONGEST)
+            step = torch.cholesky_solve(gradient[..., None], root)[..., 0].clamp(-self.longest, self.longest)
             there = self.density.total(self.block, q + step, u).nan_to_num(nan=-torch.inf)
             better = there > value
             if not bool(better.any()):
@@ -164,7 +168,7 @@ class BlockSampler:
         noise = torch.randn_like(q)
         if self.method == "exact":
             return centre + step + _scaled(noise, root), torch.zeros_like(q[..., 0])
-        mean = centre + step.clamp(-_LONGEST, _LONGEST)
+        mean = centre + step.clamp(-self.longest, self.longest)
         noise = noise * (_DF / Chi2(torch.full_like(q[..., :1], _DF)).sample()).sqrt()
         proposal = mean + _scaled(noise, root)
         before = (root.mT @ (q - mean)[..., None])[..., 0]
@@ -246,7 +250,8 @@ def is_quadratic(density: RecordedDensity, block: Block, u: Position) -> bool:
     """Whether the terms of a block are quadratic, here and where all other sites are elsewhere.
 
     They have the same Hessian at two points, and the values that follow from it: a step function has the
-    first and not the second.
+    first and not the second. Steps are of unit length, and as long as the curvature says that numbers vary:
+    in units of which there are a million every function is flat.
 
     Parameters
     ----------
@@ -257,15 +262,26 @@ def is_quadratic(density: RecordedDensity, block: Block, u: Position) -> bool:
     q = density.pack(block, u)
     step = torch.randn_like(q)
     there = elsewhere(density, u)
-    return _is_quadratic(density, block, q, step, u) and _is_quadratic(
-        density, block, density.pack(block, there), step, there
+    return all(
+        _is_quadratic(density, block, density.pack(block, at), step, at, in_units)
+        for at in (u, there)
+        for in_units in (False, True)
     )
 
 
-def _is_quadratic(density: RecordedDensity, block: Block, q: Tensor, step: Tensor, u: Position) -> bool:
+def _is_quadratic(
+    density: RecordedDensity, block: Block, q: Tensor, step: Tensor, u: Position, in_units: bool
+) -> bool:
     gradient, precision = density.curvature(block, q, u)
+    if in_units:
+        scale = precision.diagonal(dim1=-2, dim2=-1).clamp(min=_LEAST_SCALE**2).rsqrt()
+        scale = torch.where(scale < 1 / _LEAST_SCALE, scale, torch.ones_like(scale))
+        step = scale * step
+    else:
+        scale = torch.ones_like(step)
     other = density.curvature(block, q + step, u)[1]
-    if not bool(((precision - other).abs() <= _SAME * (1 + precision.abs())).all()):
+    area = scale[..., :, None] * scale[..., None, :]
+    if not bool((area * (precision - other).abs() <= _SAME * (1 + area * precision.abs())).all()):
         return False
     value = density.total(block, q, u)
     slope, bend = (gradient * step).sum(-1), (step * (precision @ step[..., None])[..., 0]).sum(-1)

@@ -22,7 +22,7 @@ from .recorded import EdgeTerms
 __all__ = ["drawn_variance", "edge_log_density", "edge_prob", "log_evidence", "summed_evidence"]
 
 _SCALES = 64  # draws of the variance of a Laplace or Student density, where its evidence is asked for
-_TINY = 1e-12  # of a weight, under a Laplace density whose scale is asked for
+_TINY = 1e-12  # of a weight in units of the scale of its Laplace density
 
 
 def edge_prob(weight: Tensor, terms: EdgeTerms, families: tuple[str, str]) -> Tensor:
@@ -118,10 +118,10 @@ def drawn_variance(family: str, scale: Tensor, df: Tensor, weight: Tensor, in_us
         Whether the weight is drawn from this density.
     """
     if family == "laplace":  # variance ~ Exponential(mean 2 scale^2); 1 / variance given w inverse Gaussian
-        mean = 1 / (scale * weight.abs().clamp(min=_TINY))
-        inverse = _inverse_gaussian(mean, scale**-2)
-        prior = -2 * scale**2 * torch.rand_like(scale).clamp(min=_TINY).log()
-        return torch.where(in_use, 1 / inverse.clamp(min=_TINY), prior)
+        mean = 1 / (weight / scale).abs().clamp(min=_TINY)
+        inverse = _inverse_gaussian(mean, torch.ones_like(mean))
+        prior = -2 * torch.rand_like(mean).clamp(min=_TINY).log()
+        return scale**2 * torch.where(in_use, 1 / inverse.clamp(min=_TINY), prior)
     if family == "student":
         posterior = (df * scale**2 + weight**2) / Chi2(df + 1).sample()
         return torch.where(in_use, posterior, df * scale**2 / Chi2(df).sample())

@@ -13,7 +13,7 @@ import torch
 from pyro import poutine
 from pyro.distributions import Delta, ExpandedDistribution, MaskedDistribution
 from torch import Tensor
-from torch.distributions import Independent, Transform, TransformedDistribution, biject_to
+from torch.distributions import Independent, Transform, TransformedDistribution, biject_to, constraints
 
 from ...distributions.unsqueezed import Unsqueezed
 from ...programs.parameters import GivenParameters, link_of_parameter
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ...programs.data import DataView
 
-__all__ = ["GLOBAL", "PARAMETER", "Layout", "Site", "read_layout"]
+__all__ = ["GLOBAL", "PARAMETER", "Layout", "Site", "is_within", "read_layout"]
 
 Group = Literal["rows", "features", "global"]
 GLOBAL: Group = "global"
@@ -167,7 +167,10 @@ def read_layout(program: Callable[[DataView], Any], view: DataView) -> tuple[Lay
             sites[name] = Site(name, False, {}, 0, GLOBAL, link, {"kind": PARAMETER})
             values[name] = link.inv(node["value"])
             continue
-        if node["type"] != "sample" or type(node["fn"]).__name__ == "_Subsample":
+        if node["type"] != "sample":
+            continue
+        if type(node["fn"]).__name__ == "_Subsample":
+            _check_subsample(name, node)
             continue
         site = _site(name, node)
         if node["infer"].get("_deterministic"):  # a name for what is computed, and no density
@@ -175,6 +178,7 @@ def read_layout(program: Callable[[DataView], Any], view: DataView) -> tuple[Lay
                 derived[name] = site
             continue
         sites[name] = site
+        _check_cells(site, node, view)
         if site.observed:
             _check_observed(site, node)
         else:
@@ -241,6 +245,60 @@ def _site(name: str, node: dict[str, Any]) -> Site:
     return Site(name, bool(node["is_observed"]), plates, len(fn.batch_shape), group, link, declared)
 
 
+def _check_subsample(name: str, node: dict[str, Any]) -> None:
+    """Complain of a plate of which a part is drawn."""
+    size, drawn = node["fn"].size, node["fn"].subsample_size
+    if drawn is not None and size != drawn:
+        raise ValueError(
+            f"program: plate {name!r} takes {drawn} of {size} (subsample), and chains read all rows and all "
+            "features; write 'with d.rows:' and 'with d.features:'"
+        )
+
+
+def _check_cells(site: Site, node: dict[str, Any], view: DataView) -> None:
+    """Complain of terms that count twice: of each row the outcomes of all, or of one column under each.
+
+    An outcome (row,) beside a distribution (row, 1) is broadcast to a density (row, row).
+    """
+    fn, value, name = node["fn"], node["value"], site.name
+    plates = ", ".join(f"d.{plate}" for plate in site.plates)
+    sizes = {"rows": view.n_rows, "features": view.n_features}
+    for frame in node["cond_indep_stack"]:
+        if frame.size != sizes[frame.name] or (frame.full_size or frame.size) != frame.size:
+            raise ValueError(
+                f"program: site {name!r} is in a plate {frame.name!r} of {frame.size}, and there are "
+                f"{sizes[frame.name]}; write 'with d.{frame.name}:' (chains read all, without subsample)"
+            )
+    if not site.observed or not site.plates:
+        return
+    batch = fn.batch_shape
+    events = value.dim() - fn.event_dim
+    shape = value.shape[:events] if events >= 0 else torch.Size()
+    both = torch.broadcast_shapes(batch, shape)
+    beside = {"rows": both[-1:], "features": both[-2:-1]}
+    for plate, other in (("rows", "features"), ("features", "rows")):
+        if other not in site.plates and any(size != 1 for size in beside[plate]):
+            wanted, hint = (
+                ("(row, 1)", "write y[:, None] of numbers, logits[:, None, :] of events")
+                if plate == "rows"
+                else ("(feature,)", "write a number for each feature")
+            )
+            raise ValueError(
+                f"program: site {name!r} in {plates} has a distribution of batch shape {tuple(batch)} and "
+                f"values of shape {tuple(value.shape)}, which make terms of shape {tuple(both)}; wanted "
+                f"{wanted}: {hint}, and 'with d.rows, d.features:' around cells of a table"
+            )
+    if not value.numel() or shape.numel() == 1:  # of `pyro.factor`; one number for all
+        return
+    padded = (1,) * (len(both) - len(shape)) + tuple(shape)
+    if any(padded[dim] != both[dim] for dim in (_DIMS[plate] for plate in site.plates) if -dim <= len(both)):
+        raise ValueError(
+            f"program: site {name!r} in {plates} observes values of shape {tuple(shape)} for terms of shape "
+            f"{tuple(both)}, so that one value would count several times; give each its own "
+            "(value.expand(...) if that is what is meant)"
+        )
+
+
 def _check_edges(name: str, node: dict[str, Any]) -> None:
     """Complain of edges that are no latent site with the density of their statement."""
     if node["is_observed"]:
@@ -268,13 +326,22 @@ def _link(name: str, fn: Any) -> Transform:
             "of the density, or declare 0/1 edges by ps.gates"
         )
     try:
-        link = biject_to(fn.support)
+        link = biject_to(_of_components(fn.support))
     except NotImplementedError as error:
         raise ValueError(
             f"program: site {name!r} has the support {fn.support}, and there is no transform from real "
             "numbers to it; write it by a site of real numbers"
         ) from error
     return link
+
+
+def _of_components(support: Any) -> Any:
+    """The support of a mixture's components, in place of torch's own constraint, which has no transform."""
+    if isinstance(support, constraints.independent):
+        inner = _of_components(support.base_constraint)
+        return constraints.independent(inner, support.reinterpreted_batch_ndims)
+    is_mixture = type(support).__name__ == "MixtureSameFamilyConstraint"
+    return support.base_constraint if is_mixture else support
 
 
 def _base(fn: Any) -> Any:
@@ -316,6 +383,36 @@ def _check_support(name: str, fn: Any, link: Transform, u: Tensor) -> None:
                 f"program: site {name!r} is a transformed {inner}, which has bounds that its transform "
                 f"hides, and chains would leave them; draw the {inner} at a site and transform its value"
             )
+
+
+def is_within(fn: Any, value: Tensor) -> Tensor | None:
+    """Whether data are where a transformed distribution has a density; None of any other distribution.
+
+    Without Pyro's checks torch gives ``TransformedDistribution(Exponential(1.), AffineTransform(shift, 1.))``
+    a density below the shift, too, the higher the further away.
+
+    Parameters
+    ----------
+    fn : Distribution
+        Of an observed site.
+    value : Tensor
+
+    Returns
+    -------
+    Tensor of bool, of the batch shape, or None
+    """
+    base = _base(fn)
+    if not isinstance(base, TransformedDistribution) or isinstance(fn, Unsqueezed):
+        return None
+    inner = cast("Any", base.base_dist)
+    has_density_of_its_own = type(base).log_prob is not TransformedDistribution.log_prob
+    if has_density_of_its_own or inner.support is constraints.real:
+        return None
+    for transform in reversed(base.transforms):
+        value = transform.inv(value)
+    inside: Tensor = inner.support.check(value)
+    extra = inside.dim() - len(fn.batch_shape)
+    return inside.flatten(-extra).all(-1) if extra > 0 else inside
 
 
 def _check_observed(site: Site, node: dict[str, Any]) -> None:

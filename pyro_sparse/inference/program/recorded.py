@@ -21,13 +21,15 @@ import pyro
 import torch
 from pyro import poutine
 from torch import Tensor
-from torch.func import grad, vjp, vmap
+from torch.func import vjp, vmap
 
 from ..._utils.torch_state import default_device, default_dtype
 from ...distributions.edge_weights import EdgeWeights, widened_spikes
 from ...programs.parameters import GivenParameters
-from .layout import GLOBAL, PARAMETER, Layout, read_layout
-from .replay import Graph, Position, inputs_of_sites, parted, quick, recorded
+from .derivatives import curvature_of, diagonal_of, pulled, sum_of
+from .layout import GLOBAL, PARAMETER, Layout, is_within, read_layout
+from .refusals import explained, refuse_unnamed
+from .replay import AsItIs, Graph, Position, inputs_of_sites, parted, quick, recorded
 from .soundness import blanket_of, check_finite, check_repeatable, check_unseen
 
 if TYPE_CHECKING:
@@ -40,7 +42,6 @@ __all__ = ["Block", "EdgeTerms", "Position", "RecordedDensity"]
 
 
 _RECORD_AFTER = 100  # evaluations of a derivative
-_SMALLEST_PRECISION = 1e-2
 _UNITS = 1.0  # heat of the spikes that are as the program says
 
 
@@ -211,7 +212,7 @@ class RecordedDensity:
         total = self._total_of(block)
 
         def both(q: Tensor, u: Position, heat: Tensor) -> tuple[Tensor, Tensor]:
-            value, back = _pulled(lambda q: total(q, u, heat), q)
+            value, back = pulled(lambda q: total(q, u, heat), q)
             return value, back(torch.ones_like(value))[0]
 
         return self._replayed(("slope", block.name), both, q, u, derives=True)
@@ -221,7 +222,7 @@ class RecordedDensity:
         total = self._total_of(block)
 
         def both(q: Tensor, u: Position, heat: Tensor) -> tuple[Tensor, Tensor]:
-            return _curvature_of(lambda q: total(q, u, heat), q)
+            return curvature_of(lambda q: total(q, u, heat), q)
 
         return self._replayed(("curvature", block.name), both, q, u, derives=True)
 
@@ -249,9 +250,9 @@ class RecordedDensity:
             def total(q: Tensor) -> Tensor:
                 return row_total(q, at_zero, heat)
 
-            value, back = _pulled(total, zero)
+            value, back = pulled(total, zero)
             gradient = back(torch.ones_like(value))[0]
-            precision = _curvature_of(total, zero)[1]
+            precision = curvature_of(total, zero)[1]
             root = torch.linalg.cholesky_ex(precision)[0]
             half = torch.linalg.solve_triangular(root, gradient[..., None], upper=False)[..., 0]
             integral = 0.5 * half.square().sum(-1) - root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -261,7 +262,7 @@ class RecordedDensity:
 
         def both(u: Position, heat: Tensor) -> tuple[Tensor, Position]:
             chosen = {name: u[name] for name in names}
-            value, back = _pulled(lambda chosen: level(chosen, u, heat), chosen)
+            value, back = pulled(lambda chosen: level(chosen, u, heat), chosen)
             return value, back(torch.ones_like(value))[0]
 
         return self._replayed(("marginal", names), both, u, derives=True)
@@ -283,7 +284,7 @@ class RecordedDensity:
             def total(q: Tensor) -> Tensor:
                 return self._total_of(rows)(q, moved, heat)
 
-            gradient, precision = _curvature_of(total, centre)
+            gradient, precision = curvature_of(total, centre)
             bad = torch.linalg.cholesky_ex(precision)[1] > 0  # the same root as `blocks.cholesky`
             precision = torch.where(bad[..., None, None], diagonal_of(precision).diag_embed(), precision)
             root = torch.linalg.cholesky_ex(precision)[0]
@@ -323,7 +324,7 @@ class RecordedDensity:
 
         def both(u: Position, heat: Tensor) -> tuple[Tensor, Position]:
             sites = tuple(self.layout.sites)
-            value, back = _pulled(lambda u: sum_of(self._parts(sites)[0](u, heat), sites), u)
+            value, back = pulled(lambda u: sum_of(self._parts(sites)[0](u, heat), sites), u)
             return value, back(torch.ones_like(value))[0]
 
         return self._replayed("slopes", both, u, derives=True)
@@ -395,6 +396,9 @@ class RecordedDensity:
                 jacobian = site.link.log_abs_det_jacobian(u[name], values[name])
                 extra = jacobian.dim() - log_prob.dim()
                 log_prob = log_prob + (jacobian.sum(tuple(range(-extra, 0))) if extra > 0 else jacobian)
+            within = is_within(trace.nodes[name]["fn"], trace.nodes[name]["value"]) if site.observed else None
+            if within is not None:  # of what is masked the density is 1
+                log_prob = torch.where(within | (log_prob == 0), log_prob, -torch.inf)
             logs[name] = log_prob
             if site.kind in ("edges", "gates"):
                 terms[name] = _edge_terms(trace.nodes[name]["fn"], values[name])
@@ -402,11 +406,12 @@ class RecordedDensity:
 
     def _recorded_program(self) -> Graph:
         def forward(u: Position, heat: Tensor) -> Any:
-            return vmap(self._one, in_dims=(0, self._in_dims, 0))(u, self._tensors, heat)
+            with AsItIs():
+                return vmap(self._one, in_dims=(0, self._in_dims, 0))(u, self._tensors, heat)
 
-        with self._settings(), _explained():
+        with self._settings(), explained():
             graph = recorded(forward, self.start, self._heat)
-        _refuse_unnamed(graph)
+        refuse_unnamed(graph)
         return graph
 
     @contextmanager
@@ -517,54 +522,6 @@ class RecordedDensity:
             self._blankets[block.name] = blanket_of(self, block, before)
 
 
-def _refuse_unnamed(graph: Any) -> None:
-    """Complain of parameters that a program computes with and does not name, which would never be learned."""
-    for node in graph.graph.nodes:
-        held = getattr(graph, node.target, None) if node.op == "get_attr" else None
-        if not isinstance(held, Tensor) or not held.requires_grad:
-            continue
-        if any(user.target is not torch.ops.aten.detach.default for user in node.users):
-            raise ValueError(
-                f"program: computes with a parameter of shape {tuple(held.shape)} that it does not name, and "
-                "chains would hold it where it is; write pyro.param('name', value) for what the fit is to "
-                "learn (of a network: torch.func.functional_call(net, {n: pyro.param(n, p.detach()) for n, p "
-                "in net.named_parameters()}, x)), and value.detach() for what stays as it is"
-            )
-
-
-def _pulled(function: Graph, point: Any) -> tuple[Any, Graph]:
-    """`vjp` of a function of one argument that returns nothing beside its value."""
-    return cast("tuple[Any, Graph]", vjp(function, point))
-
-
-def _curvature_of(total: Graph, q: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradient (chain, element, D) and negative Hessian (chain, element, D, D) of the terms of elements."""
-
-    def summed(q: Tensor) -> Any:
-        return total(q).sum()
-
-    gradient, back = _pulled(grad(summed), q)
-
-    def column(unit: Tensor) -> Any:
-        return back(unit)[0]
-
-    units = torch.eye(q.shape[-1], dtype=q.dtype, device=q.device)
-    hessian = vmap(column)(units[:, None, None, :].expand(-1, *q.shape[:2], -1))  # (D, chain, element, D)
-    hessian = hessian.movedim(0, -1)
-    return gradient, -0.5 * (hessian + hessian.mT)
-
-
-def diagonal_of(precision: Tensor) -> Tensor:
-    """What stands in for a matrix that is not positive definite, (..., number)."""
-    return precision.diagonal(dim1=-2, dim2=-1).nan_to_num(1.0).abs().clamp(min=_SMALLEST_PRECISION)
-
-
-def sum_of(logs: Mapping[str, Tensor], sites: Any) -> Tensor:
-    """Sum of the log densities of some sites, (chain,)."""
-    terms = [logs[name].reshape(len(logs[name]), -1).sum(1) for name in sites]
-    return sum(terms[1:], terms[0])
-
-
 def _base(fn: Any) -> Any:
     while hasattr(fn, "base_dist"):
         fn = fn.base_dist
@@ -588,26 +545,3 @@ def _edge_terms(fn: Any, value: Tensor) -> dict[str, Tensor]:
         "slab_df": fn.slab.df * like,
         "spike_df": fn.spike.df * like,
     }
-
-
-class _explained:
-    """Errors of `vmap` and of the recording, in words about the program."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        text = str(error) if error is not None else ""
-        if "data-dependent control flow" in text or "item()" in text:
-            raise ValueError(
-                "program: branches on a sampled value (if, while, .item(), float(...)); write it with "
-                "torch.where, for all chains run in one pass"
-            ) from error
-        if "randomness" in text:
-            raise ValueError(
-                "program: draws random numbers outside of a site; make them a site, or draw them before"
-            ) from error
-        if "in-place" in text or "inplace" in text:
-            raise ValueError(
-                "program: writes into a tensor in place; make a new one (torch.cat, torch.stack, torch.where)"
-            ) from error

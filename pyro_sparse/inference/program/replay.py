@@ -8,12 +8,18 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.proxy_tensor import (
+    disable_proxy_modes_tracing,
+    get_proxy_mode,
+    has_proxy_slot,
+    make_fx,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from ..._utils.torch_state import default_dtype
 
-__all__ = ["Graph", "Position", "inputs_of_sites", "parted", "quick", "recorded"]
+__all__ = ["AsItIs", "Graph", "Position", "inputs_of_sites", "parted", "quick", "recorded"]
 
 Position: TypeAlias = "dict[str, Tensor]"  # by site, real numbers, chain first
 Graph: TypeAlias = "Callable[..., Any]"
@@ -34,6 +40,23 @@ def recorded(function: Graph, *arguments: Any) -> Graph:
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph
+
+
+class AsItIs(TorchDispatchMode):
+    """Inside of it, while a graph is recorded, what is computed of data alone is computed and not recorded.
+
+    So a program may ask its data for a number: ``int(d.batch.max())``, ``if (d.x < 0).any()``.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation, recorded if one of its tensors is."""
+        kwargs = kwargs or {}
+        mode = get_proxy_mode()
+        tensors = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, Tensor)]
+        if mode is None or any(has_proxy_slot(value, mode.tracer) for value in tensors):
+            return func(*args, **kwargs)
+        with disable_proxy_modes_tracing():
+            return func(*args, **kwargs)
 
 
 def inputs_of_sites(graph: Any, start: Position, heat: Tensor) -> dict[str, frozenset[str]]:

@@ -168,6 +168,13 @@ def _relative(now: Tensor, before: Tensor) -> Tensor:
 
 
 def _dependence(layout: Layout, name: str, term: str, group: str, inside: bool) -> str:
+    if group == "features" and not inside and "rows" in layout.sites[term].plates:
+        return (
+            f"program: one element of {name!r} moves site {term!r}, which is in d.rows alone, so that chains "
+            "do not see which feature its terms belong to; observe all columns in one statement within "
+            "'with d.rows, d.features:', each kind of column by its own .mask (no loop over columns, no "
+            "to_event over them)"
+        )
     terms = f"the terms of other {group}" if inside else f"a term outside of d.{group}"
     of_cells = "rows" in layout.sites[term].plates
     of_edges = not of_cells and layout.edge_names & {name, term}

@@ -35,7 +35,6 @@ _WANTED = 0.65  # acceptance, below which a sweep is over fewer factors at a tim
 _REPEATS = 3  # sweeps over the weights of one quadratic, which costs as much as three of them
 _WALK_EVERY = 3  # sweeps
 _PATIENCE = 20  # sweeps of the warm-up between two decisions
-_LEAST_PRECISION = 1e-8
 
 
 class WeightSampler:
@@ -185,9 +184,9 @@ class WeightSampler:
     def _quadratic(self, centre: Tensor, u: Position) -> tuple[Tensor, Tensor]:
         """Linear term and precision of the log likelihood's quadratic at a point."""
         gradient, precision = self.density.curvature(self.block, centre, u)
-        # A view: where the likelihood is no hill, it is made one.
+        # A view: where the likelihood is no hill, it is made flat. In which units weights are is not known.
         diagonals = precision.diagonal(dim1=-2, dim2=-1)
-        diagonals.copy_(diagonals.clamp(min=_LEAST_PRECISION))
+        diagonals.copy_(diagonals.clamp(min=0.0))
         return gradient + (precision @ centre[..., None])[..., 0], precision
 
     def _swept(

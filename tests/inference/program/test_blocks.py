@@ -11,8 +11,9 @@ from scipy import integrate, special, stats
 
 from pyro_sparse.inference.program.blocks import BlockSampler, accepted, cholesky, is_quadratic
 from pyro_sparse.inference.program.recorded import RecordedDensity
+from pyro_sparse.inference.program.weights import WeightSampler
 from pyro_sparse.programs import Data, Program, edges, factors, gates, sample
-from tests._programs import case
+from tests._programs import FACTORS, case, table
 from tests.inference.program._long_runs import check, double, of_copies, run
 
 X = np.array([0.9, -1.6, 0.3, 2.0])
@@ -300,3 +301,48 @@ def test_a_block_sampler_goes_on_from_its_state(method):
         v = sampler.draw(u, adapts=True)
         positions.append(sampler.draw(v, adapts=False)["q"])
     assert torch.equal(*positions) and one.step_size == two.step_size
+
+
+# ---- units ----------------------------------------------------------------------------------------------
+UNITS = [1e-6, 1.0, 1e6]
+
+
+def in_units(unit, cells):
+    """Factor analysis of a table in other units, and a sampler of its weights."""
+
+    def program(d):
+        with d.features:
+            slab, spike = dist.Normal(0.0, unit), dist.Normal(0.0, 0.05 * unit)
+            W = edges("W", log_odds=0.0, slab=slab, spike=spike, to=d.factors)
+            b = pyro.sample("b", dist.Normal(0.0, unit))
+        with d.rows:
+            z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+        with d.rows, d.features:
+            pyro.sample("x", cells(z @ W.mT + b, unit).mask(d.seen), obs=d.x)
+
+    data = table()
+    return RecordedDensity(Program(program, FACTORS), data.with_table(unit * data.x), 3)
+
+
+@pytest.mark.parametrize("block", ["W", "b", "rows"])
+@pytest.mark.parametrize("unit", UNITS)
+def test_what_is_a_quadratic_does_not_depend_on_units(unit, block):
+    """Of numbers around a million every likelihood is flat over a step of one."""
+    normal, student = (
+        in_units(unit, dist.Normal),
+        in_units(unit, lambda mean, sd: dist.StudentT(3.0, mean, sd)),
+    )
+    assert is_quadratic(normal, normal.blocks[block], normal.start)
+    assert not is_quadratic(student, student.blocks[block], student.start)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_edges_have_the_same_quadratic_in_other_units(unit):
+    of_ones, density = in_units(1.0, dist.Normal), in_units(unit, dist.Normal)
+    u = {name: value * (unit if name in ("W", "b") else 1.0) for name, value in of_ones.start.items()}
+    sampler, other = (
+        WeightSampler(d, d.blocks["W"], at)._quadratic(d.pack(d.blocks["W"], at), at)
+        for d, at in ((density, u), (of_ones, of_ones.start))
+    )
+    torch.testing.assert_close(sampler[0] * unit, other[0])
+    torch.testing.assert_close(sampler[1] * unit**2, other[1])

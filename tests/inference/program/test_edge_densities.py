@@ -86,3 +86,13 @@ def test_edge_probabilities_by_scipy():
         np.testing.assert_allclose(edge_prob(weight, terms, families), special.expit(log_ratio), rtol=1e-9)
     at_zero = EdgeTerms(terms.log_odds, terms.slab, 0 * like, like, like)
     np.testing.assert_array_equal(edge_prob(weight, at_zero, ("normal", "point")), w != 0)
+
+
+def test_variances_of_laplace_weights_are_those_of_other_units():
+    scale, in_use = torch.ones(4000, dtype=torch.float64), torch.ones(4000, dtype=torch.bool)
+    drawn = []
+    for unit in (1.0, 1e8, 1e-8):
+        torch.manual_seed(0)
+        drawn.append(drawn_variance("laplace", unit * scale, scale, 0.7 * unit * scale, in_use) / unit**2)
+    torch.testing.assert_close(drawn[1], drawn[0])
+    torch.testing.assert_close(drawn[2], drawn[0])

@@ -426,3 +426,21 @@ def test_a_simplex_is_mapped_to_one_number_less():
     layout, values = read_layout(with_extra(shares), VIEW)
     assert values["p"].shape == (2,)
     assert layout.sites["p"].link(values["p"]).sum().item() == pytest.approx(1.0)
+
+
+def test_factors_may_have_a_mixture_as_their_prior():
+    def program(d):
+        mixed = dist.MixtureSameFamily(
+            dist.Categorical(torch.ones(2)), dist.Normal(torch.tensor([-1.0, 1.0]), torch.tensor(0.4))
+        )
+        with d.features:
+            slab, spike = dist.Normal(0.0, 1.0), dist.Normal(0.0, 0.1)
+            W = edges("W", log_odds=0.0, slab=slab, spike=spike, to=d.factors)
+        with d.rows:
+            z = factors("z", mixed.expand([d.n_factors]).to_event(1))
+        with d.rows, d.features:
+            pyro.sample("x", dist.Normal(z @ W.mT, 1.0).mask(d.seen), obs=d.x)
+
+    site = read_layout(program, table().view(2))[0].sites["z"]
+    u = torch.tensor([-3.0, 2.0])
+    assert torch.equal(site.link(u), u)

@@ -13,7 +13,8 @@ from pyro import poutine
 from scipy import special, stats
 
 from pyro_sparse._utils.torch_state import default_dtype
-from pyro_sparse.inference.program.recorded import RecordedDensity, sum_of
+from pyro_sparse.inference.program.derivatives import sum_of
+from pyro_sparse.inference.program.recorded import RecordedDensity
 from pyro_sparse.programs import Data, Program, edges, factors
 from tests._programs import FACTORS, FEATURES, PROGRAMS, ROWS, case, table
 
@@ -469,3 +470,70 @@ def test_weights_that_nothing_reads_have_no_terms_but_their_own():
     assert torch.equal(density.total(block, density.pack(block, u), u), torch.zeros(2, FEATURES).double())
     gradient, precision = density.curvature(block, density.pack(block, u), u)
     assert not gradient.any() and not precision.any()
+
+
+# ---- control flow ---------------------------------------------------------------------------------------
+def counting(asks_sampled):
+    """A program whose slope is a number that Python has of the data, or of the weights."""
+
+    def program(d):
+        with d.features:
+            W = edges(
+                "W", log_odds=0.0, slab=dist.Normal(0.0, 1.0), spike=dist.Normal(0.0, 0.1), to=d.factors
+            )
+        with d.rows:
+            z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+        slope = int((d.dose > 0).sum()) / d.n_rows
+        if (d.x < -100).any() or (asks_sampled and W.sum() > 0):
+            slope = 0.0
+        with d.rows, d.features:
+            pyro.sample("x", dist.Normal(slope * z @ W.mT, 1.0).mask(d.seen), obs=d.x)
+
+    return program
+
+
+def test_a_program_may_ask_its_data_for_numbers_and_not_its_sites():
+    data = table()
+    density = RecordedDensity(Program(counting(False), FACTORS), data, 2)
+    u = density.start
+    slope = float((data.rows["dose"] > 0).mean())
+    cells = dist.Normal(slope * u["z"].squeeze(-2) @ u["W"].squeeze(1).mT, 1.0)
+    wanted = torch.where(torch.as_tensor(data.seen), cells.log_prob(torch.as_tensor(data.x)), 0.0)
+    torch.testing.assert_close(density.logs(u)["x"], wanted)
+    with pytest.raises(ValueError, match="branches on a sampled value"):
+        RecordedDensity(Program(counting(True), FACTORS), data, 2)
+
+
+# ---- bounds of what is observed -------------------------------------------------------------------------
+def shifted(low, masked):
+    """Cells that are exponential above a shift, which torch's density forgets."""
+
+    def program(d):
+        with d.features:
+            W = edges(
+                "W", log_odds=0.0, slab=dist.Normal(0.0, 0.1), spike=dist.Normal(0.0, 0.01), to=d.factors
+            )
+            shift = pyro.sample("shift", dist.Normal(low, 0.1))
+        with d.rows:
+            z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+        move = dist.transforms.AffineTransform(z @ W.mT + shift, 1.0)
+        cells = dist.TransformedDistribution(dist.Exponential(torch.ones(d.n_rows, d.n_features)), move)
+        with d.rows, d.features:
+            pyro.sample("x", cells.mask(d.seen & ~masked), obs=d.x)
+
+    return program
+
+
+def test_below_a_shift_that_moves_there_is_no_density():
+    nothing = torch.zeros(ROWS, FEATURES, dtype=torch.bool)
+    density = RecordedDensity(Program(shifted(-6.0, nothing), FACTORS), table(), 2)
+    u = {**density.start, "shift": torch.zeros_like(density.start["shift"])}
+    logs = density.logs(u)["x"]
+    move = u["z"].squeeze(-2) @ u["W"].squeeze(1).mT
+    x, seen = torch.as_tensor(table().x), torch.as_tensor(table().seen)
+    wanted = torch.where(x >= move, move - x, -torch.inf)
+    torch.testing.assert_close(logs, torch.where(seen, wanted, 0.0))
+    with pytest.raises(ValueError, match="log density of site 'x' at row .*feature .* is -inf"):
+        RecordedDensity(Program(shifted(0.0, nothing), FACTORS), table(), 2)
+    low = torch.as_tensor(table().x < 1.0)  # masked cells may be anywhere
+    RecordedDensity(Program(shifted(0.0, low), FACTORS), table(), 2)

@@ -154,3 +154,96 @@ def test_a_program_with_other_sites_in_each_run_is_refused():
         return pyro.sample(f"u{len(runs)}", dist.Normal(0.0, 1.0))
 
     refused(with_site(sometimes), "has not the same sites in each run", 1)
+
+
+# ---- terms that would count more than once --------------------------------------------------------------
+def beside(statement):
+    """Factor analysis, and another statement that is given data, weights and factors."""
+    rng = np.random.default_rng(0)
+    outcome = torch.as_tensor(rng.standard_normal(ROWS))
+
+    def program(d):
+        program_of()(d)
+        statement(d, outcome)
+
+    return program
+
+
+def of_rows(distribution, values):
+    """A statement in d.rows alone about a latent of each row."""
+
+    def statement(d, outcome):
+        with d.rows:
+            t = pyro.sample("t", dist.Normal(0.0, 1.0))
+            pyro.sample("y", distribution(t), obs=values(outcome))
+
+    return statement
+
+
+def test_an_outcome_that_each_row_would_have_of_all_rows_is_refused():
+    """Values (row,) beside (row, 1) make terms (row, row), and each latent would know all outcomes."""
+    normal = of_rows(lambda t: dist.Normal(t, 0.5), lambda y: y)
+    refused(
+        beside(normal), r"site 'y' in d.rows has .* values of shape \(6,\), .* wanted \(row, 1\): write y"
+    )
+    classes = of_rows(lambda t: dist.Categorical(logits=torch.cat([t, -t], -1)), lambda y: (y > 0).long())
+    refused(beside(classes), r"terms of shape \(6, 6\)")
+    right = of_rows(lambda t: dist.Normal(t, 0.5), lambda y: y[:, None])
+    RecordedDensity(Program(beside(right), FACTORS), table(), 2)
+
+
+def test_a_number_of_each_feature_that_each_other_feature_would_have_is_refused():
+    def statement(d, outcome):
+        with d.features:
+            b = pyro.sample("b", dist.Normal(0.0, 1.0))
+            pyro.sample("y", dist.Normal(b[:, None], 1.0), obs=torch.zeros(FEATURES))
+
+    refused(beside(statement), r"site 'y' in d.features has .* wanted \(feature,\)")
+
+
+def test_a_column_that_would_count_once_under_each_feature_is_refused():
+    def program(d):
+        with d.features:
+            W = edges("W", log_odds=0.0, to=d.factors, **NORMALS)
+        with d.rows:
+            z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+        with d.rows, d.features:
+            pyro.sample("x", dist.Normal(z @ W.mT, 1.0), obs=d.x[:, :1])
+
+    refused(program, "one value would count several times")
+
+
+@pytest.mark.parametrize("which", ["columns", "events"])
+def test_columns_that_are_observed_outside_of_their_plate_are_named(which):
+    def program(d):
+        with d.features:
+            W = edges("W", log_odds=0.0, to=d.factors, **NORMALS)
+        with d.rows:
+            z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+            if which == "events":
+                cells = dist.Normal((z @ W.mT)[:, None], 1.0).mask(d.seen[:, None])
+                pyro.sample("x", cells.to_event(1), obs=d.x[:, None])
+            for j in range(FEATURES if which == "columns" else 0):
+                column = dist.Normal((z @ W[j])[:, None], 1.0).mask(d.seen[:, j : j + 1])
+                pyro.sample(f"x{j}", column, obs=d.x[:, j : j + 1])
+
+    refused(program, "'W' moves site 'x0?', which is in d.rows alone, .*no loop over columns")
+
+
+@pytest.mark.parametrize("part", [{"subsample_size": 3}, {"subsample": torch.arange(3)}])
+def test_plates_of_which_a_part_is_taken_are_refused(part):
+    def program(d):
+        with d.features:
+            W = edges("W", log_odds=0.0, to=d.factors, **NORMALS)
+        with d.rows:
+            z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+        with pyro.plate("rows", ROWS, dim=-2, **part) as i, d.features:
+            pyro.sample("x", dist.Normal((z @ W.mT)[i], 1.0).mask(d.seen[i]), obs=d.x[i])
+
+    refused(program, "plate 'rows' .*subsample")
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")  # of numpy, before ours
+def test_arrays_of_numpy_are_named():
+    array = np.arange(float(FEATURES))
+    refused(program_of(lambda d, W, z: z @ W.mT + array), "computes with numpy where values are sampled")
