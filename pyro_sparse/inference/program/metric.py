@@ -20,9 +20,10 @@ from torch import Tensor
 from ...graphs.alignment import match_columns, similarity
 from .recorded import Position, RecordedDensity
 
-__all__ = ["AlignedMetric"]
+__all__ = ["AlignedMetric", "small_units"]
 
-_FIRST_SCALE, _LEAST_VARIANCE = 0.05, 1e-5
+_FIRST_SCALE, _LEAST_VARIANCE = 0.05, 1e-5  # in units of 1, or of a site's prior if that is far narrower
+_NARROW = 0.01
 _ENDS = 0.1, 0.3, 0.6  # of windows, as shares of the sweeps that adapt
 _FEWEST = 5  # sweeps of a window
 _MOST_DENSE = 500  # numbers, whose square is kept for each chain; of more the variances alone
@@ -55,7 +56,8 @@ class AlignedMetric:
         self.loadings = next((s.name for s in density.layout.axes if s.kind == "edges"), "")
         size = sum(u[name][0].numel() for name in names)
         self.is_dense = size <= _MOST_DENSE
-        scale = u[names[0]].new_full((1 if self.pools else density.n_chains, size), _FIRST_SCALE)
+        self.unit = small_units(density, names)
+        scale = (_FIRST_SCALE * self.unit).expand(1 if self.pools else density.n_chains, size).clone()
         self.root = scale.diag_embed() if self.is_dense else scale
         self.total = self.square = torch.zeros_like(scale)  # of a window, as soon as it has begun
         self.reference: Tensor | None = None  # (chain, number)
@@ -132,11 +134,11 @@ class AlignedMetric:
 
     def _root(self, square: Tensor, mean: Tensor, draws: int) -> Tensor:
         if not self.is_dense:
-            return (square - mean**2).clamp(min=_LEAST_VARIANCE).sqrt()
+            return torch.maximum(square - mean**2, _LEAST_VARIANCE * self.unit**2).sqrt()
         covariance = square - mean[:, :, None] * mean[:, None, :]
         diagonal = covariance.diagonal(dim1=-2, dim2=-1)
         share = _INDEPENDENT * draws / (_INDEPENDENT * draws + diagonal.shape[-1])
-        rest = diagonal.clamp(min=_LEAST_VARIANCE) - share * diagonal
+        rest = torch.maximum(diagonal, _LEAST_VARIANCE * self.unit**2) - share * diagonal
         root: Tensor = torch.linalg.cholesky(share * covariance + rest.diag_embed())
         return root
 
@@ -148,3 +150,25 @@ class AlignedMetric:
         """Go on from a state."""
         for name, value in saved.items():
             setattr(self, name, value)
+
+
+def small_units(density: RecordedDensity, names: list[str]) -> Tensor:
+    """Of each number of some sites the size of draws from the site's prior where that is far below 1, else 1.
+
+    A table in kilometres of what is measured in millimetres has intercepts and loadings of a millionth.
+
+    Parameters
+    ----------
+    density : RecordedDensity
+    names : list of str
+
+    Returns
+    -------
+    Tensor (number,)
+    """
+    units = []
+    for name in names:
+        drawn = density.start[name]
+        size = drawn.square().mean().sqrt()
+        units.append((size if 0 < size < _NARROW else torch.ones_like(size)).expand(drawn[0].numel()))
+    return torch.cat(units)

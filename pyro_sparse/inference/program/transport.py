@@ -38,6 +38,7 @@ from torch import Tensor
 
 from .blocks import accepted
 from .collapsed import RowIntegral
+from .metric import small_units
 from .recorded import Position, RecordedDensity
 
 __all__ = ["TransportSampler"]
@@ -100,7 +101,12 @@ class TransportSampler:
         if self.possible:
             size = self._numbers(u).shape[1]
             self.is_dense = size <= _MOST_DENSE
-            self.root = u[self.names[0]].new_full((size,), math.sqrt(_FIRST_VARIANCE))
+            unit = u[self.names[0]].new_ones(size)  # of lengths' logarithms, which come first
+            if beside := [name for name in self.names if name not in self.edges]:
+                small = small_units(density, beside)
+                unit[-len(small) :] = small
+            self.least = _LEAST_VARIANCE * unit**2
+            self.root = math.sqrt(_FIRST_VARIANCE) * unit
             self.root = self.root.diag() if self.is_dense else self.root
             self.window: list[Tensor] = []
 
@@ -215,7 +221,7 @@ class TransportSampler:
         """Root of the covariance of draws (sweep, chain, number), of tables of their own within chains."""
         centre = draws.mean(0, keepdim=True) if self.density.has_tables else draws.mean((0, 1), keepdim=True)
         away = (draws - centre).flatten(0, 1)
-        variance = away.square().mean(0).clamp(min=_LEAST_VARIANCE)
+        variance = torch.maximum(away.square().mean(0), self.least)
         if not self.is_dense:
             return variance.sqrt()
         share = _INDEPENDENT * len(away) / (_INDEPENDENT * len(away) + len(variance))

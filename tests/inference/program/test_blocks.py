@@ -10,6 +10,7 @@ import torch
 from scipy import integrate, special, stats
 
 from pyro_sparse.inference.program.blocks import BlockSampler, accepted, cholesky, is_quadratic
+from pyro_sparse.inference.program.metric import AlignedMetric, small_units
 from pyro_sparse.inference.program.recorded import RecordedDensity
 from pyro_sparse.inference.program.weights import WeightSampler
 from pyro_sparse.programs import Data, Program, edges, factors, gates, sample
@@ -334,6 +335,22 @@ def test_what_is_a_quadratic_does_not_depend_on_units(unit, block):
     )
     assert is_quadratic(normal, normal.blocks[block], normal.start)
     assert not is_quadratic(student, student.blocks[block], student.start)
+
+
+def test_first_steps_are_small_where_numbers_are():
+    """Of the prior's size, and no smaller than a number is that has not moved at all."""
+    of_ones, small = in_units(1.0, dist.Normal), in_units(1e-6, dist.Normal)
+    assert (small_units(of_ones, ["W", "b"]) == 1).all()
+    unit = small_units(small, ["W", "b"])
+    assert ((unit > 1e-7) & (unit < 1e-5)).all() and len(unit) == 12
+    roots = [AlignedMetric(density, ["W", "b"], density.start, length=50) for density in (of_ones, small)]
+    ratio = (roots[1].root / roots[0].root).nan_to_num(1.0).diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(ratio[0], unit)
+    for _ in range(5):  # chains differ, and none moves
+        for metric, density in zip(roots, (of_ones, small), strict=True):
+            metric.learn(density.start)
+    ratio = (roots[1].root / roots[0].root).diagonal(dim1=-2, dim2=-1)
+    assert ((ratio > 1e-7) & (ratio < 1e-5)).all()
 
 
 @pytest.mark.parametrize("unit", UNITS)
