@@ -30,6 +30,7 @@ def test_weights_of_a_linear_system_stand_where_its_graph_says():
 
 @pytest.mark.slow
 def test_a_row_and_what_is_collected_of_it(monkeypatch):
+    pytest.importorskip("statsmodels")
     monkeypatch.setattr(
         observed, "methods", lambda ours_only, bootstrap: {"var": observed._var, "lasso": observed._lasso}
     )
