@@ -298,8 +298,8 @@ class RecordedDensity:
         def both(
             u: Position, shift: Position, centre: Tensor, noise: Tensor, heat: Tensor
         ) -> tuple[Tensor, Position, Tensor]:
-            pulled = vjp(lambda shift: level(shift, u, centre, noise, heat), shift, has_aux=True)
-            value, back, q = cast("tuple[Tensor, Graph, Tensor]", pulled)
+            of_shift = vjp(lambda shift: level(shift, u, centre, noise, heat), shift, has_aux=True)
+            value, back, q = cast("tuple[Tensor, Graph, Tensor]", of_shift)
             return value, back(torch.ones_like(value))[0], q
 
         return self._replayed(("transported", *shift), both, u, shift, centre, noise, derives=True)
