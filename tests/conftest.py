@@ -62,13 +62,18 @@ def _hurry(monkeypatch):
         monkeypatch.setattr(module, name, value)
 
 
+def _is_patient(request):
+    marker = request.node.get_closest_marker("slow")
+    return marker is not None and not marker.kwargs.get("hurried", False)
+
+
 @pytest.fixture
 def hurried(request, monkeypatch):
     """Rough axes, posteriors of rows and clusters: good ones are what takes most of a tiny fit's time.
 
-    Not in slow tests.
+    Not in slow tests, but for those that are marked ``slow(hurried=True)``.
     """
-    if not request.node.get_closest_marker("slow"):
+    if not _is_patient(request):
         _hurry(monkeypatch)
 
 
@@ -89,8 +94,11 @@ def patient(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def unhurried(request, monkeypatch):
-    """Slow tests are to see what a user sees, whatever the other tests of their module are content with."""
-    if request.node.get_closest_marker("slow") and "hurried_module" in request.fixturenames:
+    """Slow tests are to see what a user sees, whatever the other tests of their module are content with.
+
+    But for those that are marked ``slow(hurried=True)``.
+    """
+    if _is_patient(request) and "hurried_module" in request.fixturenames:
         for (module, name), value in _PATIENT.items():
             monkeypatch.setattr(module, name, value)
 

@@ -179,7 +179,7 @@ def test_a_curved_feature_without_edges_hardly_moves_with_the_factors(activation
     assert np.abs(r[data.edge[0]]).max() > 0.3
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_a_mode_is_a_mode():
     """Nearby weights, rates and noises do not have a higher log posterior; p* is that of the weights."""
     data = draw.rows(replace(LAW, tasks=3), 1, np.random.default_rng(1001))
@@ -272,7 +272,7 @@ def test_a_small_run_of_rows():
     assert again["truth"] != found["map"]["truth"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_exact_draws_stay_within_their_band_and_those_of_another_prior_do_not(monkeypatch):
     own = replace(calibration.SETTINGS["sbc_enumerate"], batch=100)
     row = calibration.ranked(own, 1000, False)

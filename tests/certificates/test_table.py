@@ -93,7 +93,7 @@ def test_one_column_inside_another_is_mixed_unless_the_paper_is_believed():
     assert same.table["mixed_with"].tolist() == [["factor 2"], ["factor 1"]]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_the_advice_mends_it():
     rng = np.random.default_rng(12)
     helped = 0

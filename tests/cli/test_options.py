@@ -73,7 +73,7 @@ def test_a_measurement_model(run, frame, tmp_path):
     assert done.code == 2 and "--explore: is of what --model expects" in done.err
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 @pytest.mark.usefixtures("hurried")
 def test_an_interrupted_fit_goes_on_where_it_stopped(run, frame, tmp_path, monkeypatch):
     frame.to_csv(tmp_path / "t.csv", index=False)

@@ -257,7 +257,7 @@ def test_exposures_go_to_the_fit_and_are_wanted_again():
             ask(x)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_covariates_may_be_columns_of_the_table_or_values():
     rng = np.random.default_rng(0)
     site = rng.choice(["north", "south"], 150)

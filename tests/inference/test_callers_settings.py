@@ -167,7 +167,7 @@ def test_the_default_device_may_be_another_one():
         np.testing.assert_array_equal(one, two)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_filters_of_warnings_are_the_callers(tmp_path):
     """After a fit, its edges, their table and the page."""
     fit = fitted("normal", "linear", "float32")

@@ -72,7 +72,7 @@ def test_while_a_second_group_of_restarts_is_set_up(monkeypatch):
         quick()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 @pytest.mark.parametrize(("job", "name"), [(TaskJob, "fresh"), (TransitionJob, "run")])
 def test_while_a_second_restart_is_set_up(monkeypatch, tasks, job, name):
     press(monkeypatch, job, name, 2)

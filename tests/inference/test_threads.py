@@ -46,7 +46,7 @@ def together(jobs):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_answers_in_threads_are_those_of_one_alone(fit):
     x = table("bernoulli" if fit.table.scale.max() == 1 else "normal")
     jobs = {

@@ -86,7 +86,7 @@ def test_rows_that_say_more_count_for_more(fitted):
     assert spread < 0.8 * fit.transform(x, error=error)[well].std()  # shrunk to what they tell
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_chains_read_it(fitted):
     """With the errors the edges are found, though the noise of half of the rows hides them."""
     fit, x, error = fitted

@@ -188,7 +188,7 @@ class AtZero(Gamma):
     filler = 0.0
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 @pytest.mark.parametrize("kind", [Gamma, AtZero, LogNormal, Beta])
 def test_missing_cells_cost_no_edges(kind):
     x = table(kind())

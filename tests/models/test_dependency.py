@@ -23,7 +23,7 @@ def fit(data):
     return ps.fit(model, data.x, restarts=2, steps=700, seed=1000, progress=False)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_latents_and_graph_of_a_small_table_are_found(data, fit):
     found = ps.metrics.mcc(data.z, fit.transform(data.x), "spearman")
     assert found.value > 0.97
@@ -38,7 +38,7 @@ def test_latents_and_graph_of_a_small_table_are_found(data, fit):
     assert set(table.columns) >= {"probability", "q_value"}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_the_model_notes_how_lopsided_its_factors_are(data, fit):
     order = fit.alignment["permutation"][fit.best]
     noted = fit.model.skewness[fit.best].numpy()[order] * fit.alignment["sign"][fit.best]
@@ -47,7 +47,7 @@ def test_the_model_notes_how_lopsided_its_factors_are(data, fit):
     assert (fit.model.skewness != 0).all()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_a_factor_without_an_edge_changes_no_feature(fit):
     cut = fit.weights[fit.best] == 0
     z = np.zeros((2, 3))
@@ -60,7 +60,7 @@ def test_a_factor_without_an_edge_changes_no_feature(fit):
         assert (moved[~cut[:, k]] > 1e-3).all()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_files_and_resume_give_the_same_bits(tmp_path, data, fit):
     fit.save(tmp_path / "fit.pt")
     again = ps.load(tmp_path / "fit.pt")
@@ -97,7 +97,7 @@ def test_a_run_cut_off_before_or_after_the_fold_resumes(tmp_path, data, monkeypa
         np.testing.assert_array_equal(resumed.weights, whole.weights)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 @pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("decoder", ["per_feature", "shared"])
 def test_the_axes_may_be_left_to_a_penalty(data, decoder):
@@ -157,7 +157,7 @@ def test_axes_found_last_leave_a_decoder_that_works():
     assert not (turned.model.strength == 1).all()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 @pytest.mark.usefixtures("hurried")
 def test_without_rows_aside_the_last_cut_is_judged_by_rows_learned_from(data):
     kw = {"restarts": 1, "steps": 40, "unfold_at": None, "holdout": 0, "progress": False}
@@ -165,7 +165,7 @@ def test_without_rows_aside_the_last_cut_is_judged_by_rows_learned_from(data):
     assert np.isfinite(fit.elbo).all() and np.isnan(fit.heldout_elbo).all()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 @pytest.mark.usefixtures("hurried")
 def test_a_fit_that_stops_early_is_brought_to_its_end(data, monkeypatch):
     from pyro_sparse.inference.table import dependency_run
@@ -186,7 +186,7 @@ def test_a_fit_that_stops_early_is_brought_to_its_end(data, monkeypatch):
     assert fit.model.skewness[0].numpy()[order] * sign == pytest.approx(stats.skew(latents), abs=0.2)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 @pytest.mark.usefixtures("hurried")
 def test_one_row_aside_is_no_judge_of_the_last_cut(data, monkeypatch):
     from pyro_sparse.inference.table import dependency_run
@@ -212,7 +212,7 @@ def test_as_many_factors_as_features_are_allowed_here_only():
         ps.models.SparseDecoder(4, 4)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_what_is_refused(data):
     with pytest.raises(ValueError, match="decoder: got 'dense', wanted 'per_feature' or 'shared'"):
         ps.models.DependencyVAE(9, 3, decoder="dense")
@@ -226,7 +226,7 @@ def test_what_is_refused(data):
         ps.inference.DependencySchedule(steps=0)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 @pytest.mark.usefixtures("hurried")
 def test_strengths_want_a_dependency_vae(data):
     other = ps.fit(ps.models.SparseDecoder(9, 3), data.x[:200], restarts=1, steps=5, progress=False)

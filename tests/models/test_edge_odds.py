@@ -167,7 +167,7 @@ def test_probabilities_weigh_odds_as_bayes_says():
     assert p["wrong"][strong].min() > 0.9 and p["right"][~truth].max() < 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_chains_that_begin_in_another_order_go_to_the_order_of_the_odds():
     """Odds of 8 and 1/2 of fifteen edges: another order is some 30 nats worse, with nothing in between."""
     x, truth = table()

@@ -93,7 +93,7 @@ def _table(n=200, seed=0):
     return pd.DataFrame(x, columns=list("abcdef"))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_names_of_factors_are_in_every_output(tmp_path):
     model = from_lavaan("left =~ a + b + c; right =~ d + e + f", explore=True)
     fit = ps.fit(model, _table(), restarts=2, steps=200, seed=0, progress=False)

@@ -59,7 +59,7 @@ def test_one_noise_for_all_features_is_one_in_chains_too():
     assert np.ptp(state.noise) == 0 and 0.3 < state.noise[0, 0] ** 0.5 < 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 @pytest.mark.usefixtures("hurried")
 def test_a_column_that_the_rows_asked_about_never_have():
     x = table()

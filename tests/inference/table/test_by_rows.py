@@ -144,7 +144,7 @@ def test_rows_kept_aside_are_few(monkeypatch, found):
     assert seen == [(293, 7), (295, 5)]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_factors_of_new_rows_in_pieces(found, monkeypatch):
     whole = found.transform(COUNTS, refine=False)
     monkeypatch.setattr(by_rows, "JUDGED_CELLS", 0)

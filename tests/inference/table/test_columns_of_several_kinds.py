@@ -56,7 +56,7 @@ def fit(table, hurried_module):
         return ps.fit(model, table, restarts=2, steps=500, seed=0, progress=False)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_the_model_that_was_given_stays_as_it_was(table):
     model = ps.models.SparseDecoder(n_factors=2, likelihood=KINDS, decoder="linear")
     ps.fit(model, table, restarts=1, steps=5, progress=False)
@@ -65,14 +65,14 @@ def test_the_model_that_was_given_stays_as_it_was(table):
         ps.fit(model, table.drop(columns="smokes"), restarts=1, steps=5)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_each_column_is_under_its_likelihood(fit):
     kinds = {part.name: members for part, members in fit.model.likelihood.families()}
     assert kinds == {"normal": [0, 2], "ordinal": [1, 4], "bernoulli": [3], "poisson": [5]}
     assert fit.model.likelihood.labels == (None, tuple(WORDS), None, None, None, None)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_edges_are_the_true_ones(fit, table):
     idata = fit.edge_posterior(X=table, sweeps=120, warm_up=40)
     p = ps.summary(idata).set_index(["feature", "factor"])["probability"].unstack().loc[list(table.columns)]
@@ -80,7 +80,7 @@ def test_edges_are_the_true_ones(fit, table):
     assert (p[TRUE] > 0.9).all() and (p[~TRUE] < 0.9).all(), p
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_cells_are_expected_in_the_units_of_each_column(fit, table):
     expected = pd.DataFrame(fit.predict(table), columns=table.columns)
     assert expected["height"].between(140, 200).all()
@@ -92,7 +92,7 @@ def test_cells_are_expected_in_the_units_of_each_column(fit, table):
     assert expected["height"].corr(table["height"]) > 0.7
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_missing_cells_come_back_as_what_the_column_holds(fit, table):
     whole = fit.impute(table)
     assert whole["mood"].dtype == table["mood"].dtype
@@ -101,7 +101,7 @@ def test_missing_cells_come_back_as_what_the_column_holds(fit, table):
     assert (whole["mood"][seen].astype(str) == table["mood"][seen].astype(str)).all()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_draws_are_cells_that_a_table_may_hold(fit):
     draws = pd.DataFrame(fit.sample(300, seed=1), columns=fit.feature_names)
     assert set(draws["smokes"]) == {0.0, 1.0}
@@ -109,7 +109,7 @@ def test_draws_are_cells_that_a_table_may_hold(fit):
     assert (draws["visits"] >= 0).all() and (draws["visits"] == draws["visits"].round()).all()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_a_saved_fit_comes_back_whole(fit, table, tmp_path):
     fit.save(tmp_path / "fit.pt")
     again = ps.load(tmp_path / "fit.pt")
@@ -117,7 +117,7 @@ def test_a_saved_fit_comes_back_whole(fit, table, tmp_path):
     assert again.model.likelihood.labels == fit.model.likelihood.labels
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_new_rows_are_read_by_the_words_and_levels_of_the_table(fit, table):
     as_text = table[:9].assign(mood=table["mood"][:9].astype(object))
     np.testing.assert_array_equal(fit.transform(as_text), fit.transform(table[:9]))
@@ -129,7 +129,7 @@ def test_new_rows_are_read_by_the_words_and_levels_of_the_table(fit, table):
         fit.transform(table[:9].assign(grade=9))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_the_estimator_reads_words_too(table):
     model = ps.SparseFactorModel(2, likelihood=KINDS, decoder="linear", restarts=1, steps=20, random_state=0)
     scores = model.fit(table).transform(table[:9].assign(mood=table["mood"][:9].astype(object)))
@@ -137,13 +137,13 @@ def test_the_estimator_reads_words_too(table):
     assert model.fit_.model.likelihood.labels[1] == tuple(WORDS)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_row_names_and_the_order_of_columns_do_not_matter(fit, table):
     turned = table[list(table.columns[::-1])]
     np.testing.assert_allclose(fit.transform(turned[:9]), fit.transform(table[:9]))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_auto_asks_about_whole_numbers_and_takes_the_rest(table):
     model = ps.models.SparseDecoder(n_factors=2, likelihood="auto")
     with pytest.raises(ValueError, match="cannot know what whole numbers are, in 'grade', 'visits'"):
@@ -189,7 +189,7 @@ def test_levels_that_are_numbers_are_the_same_however_they_are_written():
         assert fit.impute(holes.astype(float))["a"].isin(categories).all()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_masked_cells_do_not_choose(table):
     cells = table.astype({"smokes": float}).assign(grade=table["grade"].astype(float))
     cells.loc[5, "grade"] = -99.0
@@ -231,7 +231,7 @@ def test_tables_read_by_rows_have_one_likelihood():
         ps.fit(model, rows, restarts=1, steps=5)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_columns_of_a_kind_are_checked_by_themselves(table):
     rng = np.random.default_rng(0)
     far = table.assign(height=table["height"].where(table.index != 7, 1e5))
@@ -245,7 +245,7 @@ def test_columns_of_a_kind_are_checked_by_themselves(table):
     assert ps.check_table(table, KINDS) == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_counts_over_known_exposures_are_not_overdispersed(table):
     rng = np.random.default_rng(0)
     exposure = rng.gamma(1.0, 1.0, len(table)) + 0.05
@@ -254,7 +254,7 @@ def test_counts_over_known_exposures_are_not_overdispersed(table):
     assert ps.check_table(counted, KINDS, exposure=exposure) == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_ordinal_of_a_whole_table_reads_words(table):
     others = {f"day {seed}": _table(len(table), seed)["mood"] for seed in (5, 6)}
     words = pd.DataFrame({"mood": table["mood"], **others, "grade": table["grade"]})
@@ -265,7 +265,7 @@ def test_ordinal_of_a_whole_table_reads_words(table):
     assert np.isfinite(fit.score(words))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_sites_of_the_program_are_called_by_the_kind_of_column(fit):
     program = model_program(pick(fit.model, [fit.best]), fit.table)
     of_likelihood = {s for s, name in program.stands_for.items() if name.startswith("likelihood.")}

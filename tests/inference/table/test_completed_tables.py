@@ -104,7 +104,7 @@ def test_rows_of_one_pattern_are_drawn_together_and_apart():
 
 
 # ---- other likelihoods -------------------------------------------------------------------------------------
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 @pytest.mark.parametrize("kind", ["bernoulli", "ordinal", "poisson"])
 def test_other_cells_have_the_moments_that_quadrature_gives(kind):
     rng = np.random.default_rng(0)
@@ -221,7 +221,7 @@ def test_views_are_completed_as_one_table():
 
 
 # ---- with the chains' draws --------------------------------------------------------------------------------
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_draws_of_the_parameters_add_what_they_leave_open(normal):
     fit, _ = normal
     rows = pd.DataFrame(10 + 3 * normal_rows(40, 5), columns=list("abcdef"))

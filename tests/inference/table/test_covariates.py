@@ -69,7 +69,7 @@ def test_effects_are_those_of_least_squares(normal):
     assert list(fit.covariate_effects.index) == ["age", "site = a", "site = b", "site = c"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_it_is_the_fit_of_what_least_squares_leave(normal):
     """But for degrees of freedom, which a table of residuals does not know of."""
     fit, table, *_ = normal
@@ -223,7 +223,7 @@ def test_the_engine_holds_them_and_says_so(normal):
         ps.covariate_effects(program)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_tables_that_are_read_by_rows_have_none(tmp_path):
     import scipy.sparse as sp
 

@@ -51,7 +51,7 @@ def test_totals_of_many_features_that_are_no_depth_are_told_of():
     assert not fitted(x[:, :30], told)  # shared out
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 @pytest.mark.usefixtures("hurried")
 def test_totals_are_taken_where_rows_differ_in_depth_and_only_there():
     assert not fitted(counts(depth=0))

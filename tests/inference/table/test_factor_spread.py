@@ -59,7 +59,7 @@ def test_draws_have_the_location_and_the_covariance(linear):
     assert not np.array_equal(draws[:9], fit.factor_draws(table[:7], n=9, seed=2))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 @pytest.mark.parametrize("likelihood", ["bernoulli", "ordinal", "poisson"])
 def test_of_other_cells_they_are_near_quadrature(likelihood):
     rng = np.random.default_rng(0)

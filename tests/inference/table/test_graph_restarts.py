@@ -97,7 +97,7 @@ def test_better_restarts_take_the_places_of_the_worst_half():
     assert better_restarts(np.array([-5.0, -6.0]), np.array([-6.0])) == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_a_fit_keeps_what_began_at_the_graph_if_it_is_better(monkeypatch):
     """It has the graph's edges alone, and the other restarts are as they were."""
     x, _ = answers()

@@ -174,7 +174,7 @@ def test_reports_are_clean():
     same(plain, quick(dependency=DependencyPenalty(weight=0.0)))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_a_heavy_penalty_leaves_fewer_dependencies():
     strength = {}
     for weight in (0.0, 20.0):

@@ -135,7 +135,7 @@ def test_replicates_have_the_moments_of_the_data(world):
     assert "posterior_predictive" not in _arviz.group_names(idata)  # the caller's object is left alone
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_densities_are_those_that_chains_keep(world):
     fit, _ = world
     idata = fit.edge_posterior(log_likelihood=True, sweeps=200, warm_up=80, chains=2)
@@ -188,7 +188,7 @@ def test_a_column_that_is_not_normal_is_seen():
     assert near[0] > 0.2 and near[1] < 0.02
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_groups_keep_their_means():
     x, group = rows(200, 2), np.repeat(list("pq"), 100)
     x.loc[group == "q", "d"] += 9.0

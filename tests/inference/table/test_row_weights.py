@@ -52,7 +52,7 @@ def same(fit, other):
     assert fit.score() == pytest.approx(other.score(), rel=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 @pytest.mark.usefixtures("patient")
 def test_frequencies_are_repeated_rows(table):
     fit, plain = fitted(table, steps=600, **FREQUENCY), fitted(repeated(table), steps=600)
@@ -68,7 +68,7 @@ def test_frequencies_are_repeated_rows(table):
     assert_array_equal(ours["sample_stats"]["pool_weight"], theirs["sample_stats"]["pool_weight"])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 @pytest.mark.parametrize(("likelihood", "decoder"), [("bernoulli", "linear"), ("normal", "mlp")])
 def test_frequencies_under_models_that_draw_factors_of_rows(table, likelihood, decoder):
     if likelihood == "bernoulli":
@@ -146,7 +146,7 @@ def test_a_fit_with_weights_is_saved_and_has_its_rows_again(table, tmp_path, kin
     assert loaded.transform(table).shape == loaded.transform(table.drop(columns="w")).shape == (N, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_weights_of_one_are_none_to_the_bit(table):
     table = table.assign(w=1)
     plain = fitted(table.drop(columns="w"))

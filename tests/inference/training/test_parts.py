@@ -149,7 +149,7 @@ def test_a_restart_alone_is_bit_for_bit_the_same_twice(tmp_path):
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_parts_of_a_dependency_vae_agree_to_the_bit(tmp_path):
     with joblib.parallel_config("sequential"):
         fit = ps.fit(dependency(), X, **DENSE, n_jobs=2)
@@ -169,7 +169,7 @@ def test_a_merged_fit_can_be_saved(tmp_path):
     np.testing.assert_array_equal(ps.load(tmp_path / "fit.pt").weights, fit.weights)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_missing_restarts_are_said_and_the_others_counted_anew(tmp_path):
     for i in (1, 3):
         ps.fit_restart(i, tmp_path / f"{i}.pt", decoder(), X, **TABLE)

@@ -213,7 +213,7 @@ def test_the_rate_of_a_control_has_no_odds():
         ps.fit(model, table.assign(do=codes), actions=["do"], sparsity=BernoulliKL(), **HURRIED)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.usefixtures("hurried")
 def test_a_fit_keeps_to_what_is_known_of_actions(tmp_path):

@@ -71,7 +71,7 @@ def fitted(sequences):
     return ps.fit(model_of(x, 2, n_actions=1), x[:, :12], actions=u[:, :12], **own)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_forecasts_beat_the_last_frame_and_know_how_sure_they_are(sequences, fitted):
     x, u = sequences
     found = fitted.forecast(3, future_actions=u[:, 12:])
@@ -87,7 +87,7 @@ def test_forecasts_beat_the_last_frame_and_know_how_sure_they_are(sequences, fit
     assert not np.array_equal(found, fitted.forecast(3, future_actions=u[:, 12:], seed=1))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_scores_are_those_of_forecasts_from_the_frames_before(sequences, fitted):
     x, u = sequences
     table = fitted.forecast_scores(2, x[:20], actions=u[:20], origins=2, interval=0.8, num_draws=400)
@@ -111,7 +111,7 @@ def test_scores_are_those_of_forecasts_from_the_frames_before(sequences, fitted)
     assert (table["crps_persistence"].to_numpy()[:5] < apart).all()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 @pytest.mark.filterwarnings("ignore:X. has missing cells")
 def test_cells_that_are_missing_or_beyond_a_gap_are_not_scored(sequences, fitted):
     x, u = sequences
@@ -134,7 +134,7 @@ def test_cells_that_are_missing_or_beyond_a_gap_are_not_scored(sequences, fitted
     np.testing.assert_allclose(table["crps"], wanted, rtol=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_a_loaded_fit_scores_its_own_forecasts_and_knows_no_changes(sequences, fitted, tmp_path):
     x, u = sequences
     fitted.save(tmp_path / "fit.pt")
@@ -145,7 +145,7 @@ def test_a_loaded_fit_scores_its_own_forecasts_and_knows_no_changes(sequences, f
     np.testing.assert_array_equal(table["coverage"], wanted["coverage"])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_persistence_changes_leave_out_gaps_and_what_was_not_seen(fitted):
     x = np.cumsum(np.ones((1, 6, 5)), 1) ** 2
     linked = np.array([[True, True, True, False, True, True]])
@@ -155,7 +155,7 @@ def test_persistence_changes_leave_out_gaps_and_what_was_not_seen(fitted):
     assert [None if change is None else change[:, 0].tolist() for change in found] == [[3, 5, 9], [8], None]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_scores_refuse_what_they_cannot_score(sequences, fitted):
     x, u = sequences
     with pytest.raises(ValueError, match=r"X: the longest sequence has 3 frame\(s\), wanted 6 or more"):
@@ -164,7 +164,7 @@ def test_scores_refuse_what_they_cannot_score(sequences, fitted):
         fitted.forecast_scores(1, interval=90)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_each_sequence_goes_on_from_its_own_end(sequences, fitted):
     x, u = sequences
     own = {"future_actions": u[:2, 12:13], "num_draws": 400}
@@ -189,7 +189,7 @@ def test_models_of_every_kind(sequences, kind):
             fit.forecast(1, [x[0], x[1, :1]], actions=[u[0], u[1, :1]], future_actions=u[:2, :1])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_a_loaded_fit_wants_sequences(sequences, fitted, tmp_path):
     x, u = sequences
     fitted.save(tmp_path / "fit.pt")
@@ -201,7 +201,7 @@ def test_a_loaded_fit_wants_sequences(sequences, fitted, tmp_path):
     np.testing.assert_allclose(loaded.forecast(1, x[:, :12], **own), wanted, rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_messages(sequences, fitted):
     u = sequences[1]
     with pytest.raises(ValueError, match="steps"):
@@ -227,7 +227,7 @@ def test_messages(sequences, fitted):
         fitted.forecast(2, future_actions=holed)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 @pytest.mark.usefixtures("hurried")
 def test_actions_to_come_as_a_long_table(sequences):
     """Found by id and sorted by time, whatever the order of rows; text is a categorical action."""

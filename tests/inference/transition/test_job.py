@@ -86,7 +86,7 @@ def test_all_restarts_stand_in_the_frame_of_the_best(fitted):
     assert fitted.agreement["similarity"][other] == pytest.approx(np.mean(correlations), abs=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_a_restart_that_is_added_is_the_one_that_more_restarts_would_have(data):
     """Two, and one more since none agrees, are the three of a fit that was asked for three, to the bit."""
     x, _, a = data.part("train")
@@ -127,7 +127,7 @@ def test_restarts_are_added_only_where_none_agrees_with_the_best(data, monkeypat
     assert job.more([whole] * 2) == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_ctrl_c_while_restarts_are_compared_adds_none_and_is_said(data):
     x, _, a = data.part("train")
     settings = {name: value for name, value in SMALL.items() if name != "progress"}
@@ -162,7 +162,7 @@ def test_a_fit_adds_restarts_only_where_their_number_and_length_are_left_open(da
     assert asked == [True, False, False, False]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_the_same_seed_gives_the_same_bits(brief, data):
     x, _, a = data.part("train")
     again = ps.fit(model_of(x, n_actions=3), x, actions=a, seed=1, restarts=2, **BRIEF)
@@ -170,7 +170,7 @@ def test_the_same_seed_gives_the_same_bits(brief, data):
     np.testing.assert_array_equal(again.relaxed_action, brief.relaxed_action)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_a_resumed_fit_gives_the_same_bits(brief, data, tmp_path, monkeypatch):
     x, _, a = data.part("train")
     file, advance, steps = tmp_path / "run.pt", TransitionRun.advance, []

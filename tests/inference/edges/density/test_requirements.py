@@ -188,7 +188,7 @@ def more(model):
     return SparseDecoder.global_sites(model)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_another_activation_is_another_program(x):
     fit = fitted(x, decoder="mlp")
     fit.model.decoder.activation = "tanh"

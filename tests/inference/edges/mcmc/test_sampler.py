@@ -119,7 +119,7 @@ def test_effects_come_from_the_chains_as_the_weights_do(decoder):
     np.testing.assert_allclose(effect, (drawn**2).mean((0, 1)))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_same_seed_same_draws(fit):
     first, again, other = (fit.edge_posterior("mcmc", seed=s, **FAST) for s in (3, 3, 4))
     assert first["posterior"].equals(again["posterior"])
@@ -183,7 +183,7 @@ def test_small_fits_have_four_chains_and_large_ones_two(monkeypatch):
     assert curved.edge_posterior("mcmc", **short, seed=1)["posterior"].sizes["chain"] == 2
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_auto_says_what_it_chose_and_why(fit, tmp_path):
     assert fit.edge_posterior(num_draws=5, sweeps=60).attrs["edge_method"] == "mcmc"
     lasso = fitted(table(), prior=ps.priors.SpikeSlabNormal(spike_scale=0.05))

@@ -113,7 +113,7 @@ def test_auto_takes_the_engine_and_says_why(bent):
         ps.salient_edges(idata)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_chains_that_began_at_a_restart_of_the_fit_are_no_evidence_for_a_factor(x, monkeypatch):
     asked = {}
 
@@ -360,7 +360,7 @@ def test_a_wrong_anchor_is_named_and_right_ones_are_not():
     assert len(against) == 1 and "would have edges to" in against[0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(hurried=True)
 def test_asking_beyond_constraints_leaves_the_random_stream_alone(x):
     fit = fitted(SparseDecoder(G, K, forbidden=[(0, 1)], **PRIOR), x)
     made = model_program(pick(fit.model, [fit.best]), fit.table)
