@@ -260,7 +260,6 @@ def test_a_fit_that_was_cut_off_goes_on_with_its_parameters(page, tmp_path, monk
     np.testing.assert_array_equal(resumed.weights, whole.weights)
 
 
-@pytest.mark.slow
 def test_a_network_with_names_is_learned_and_one_without_is_refused(page):
     net = page["net"]
 

@@ -45,7 +45,8 @@ def recorded(function: Graph, *arguments: Any) -> Graph:
 class AsItIs(TorchDispatchMode):
     """Inside of it, while a graph is recorded, what is computed of data alone is computed and not recorded.
 
-    So a program may ask its data for a number: ``int(d.batch.max())``, ``if (d.x < 0).any()``.
+    So a program may ask its data for a number: ``int(d.batch.max())``, ``if (d.x < 0).any()``. What is
+    computed with a tensor that has a gradient is recorded, for `refusals.refuse_unnamed` to see.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -53,7 +54,7 @@ class AsItIs(TorchDispatchMode):
         kwargs = kwargs or {}
         mode = get_proxy_mode()
         tensors = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, Tensor)]
-        if mode is None or any(has_proxy_slot(value, mode.tracer) for value in tensors):
+        if mode is None or any(v.requires_grad or has_proxy_slot(v, mode.tracer) for v in tensors):
             return func(*args, **kwargs)
         with disable_proxy_modes_tracing():
             return func(*args, **kwargs)
