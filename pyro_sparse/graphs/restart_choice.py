@@ -107,7 +107,7 @@ def chosen_restart(
 ) -> int:
     """The restart that a fit goes by: as many factors as all rows pay for, then `best_restart`.
 
-    Of a small table the tenth kept aside says little: restarts that it calls alike can be a factor apart, and
+    Of a small table the held-out tenth says little: restarts that it calls alike can be a factor apart, and
     fifty nats over all rows. Restarts with as many factors differ by less than what rows trained on flatter.
 
     Parameters

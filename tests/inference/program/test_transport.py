@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pyro
-import pyro.distributions as dist
 import pytest
 import torch
 from scipy import special, stats
@@ -14,25 +12,20 @@ from pyro_sparse.inference.program.collapsed import RowIntegral
 from pyro_sparse.inference.program.recorded import RecordedDensity
 from pyro_sparse.inference.program.sweeps import ProgramChains
 from pyro_sparse.inference.program.transport import TransportSampler
-from pyro_sparse.programs import Data, Program, edges, factors
+from pyro_sparse.programs import Data, Program
 from tests._programs import case
+from tests.inference.program._factor_tables import (
+    FACTORS,
+    FEATURES,
+    LOG_ODDS,
+    SLAB,
+    SPIKE,
+    program_of,
+    tables_of,
+)
 from tests.inference.program._long_runs import check
 
-FEATURES, FACTORS, ROWS, CHAINS = 4, 2, 5, 400
-SLAB, SPIKE, LOG_ODDS = 0.8, 0.2, -0.3
-
-
-def curved(d):
-    """Cells whose mean is curved in the factors: rows are no quadratic."""
-    with d.features:
-        slab, spike = dist.Normal(0.0, SLAB), dist.Normal(0.0, SPIKE)
-        W = edges("W", log_odds=LOG_ODDS, slab=slab, spike=spike, to=d.factors)
-        sd = pyro.sample("sd", dist.LogNormal(-0.5, 0.5))
-    with d.rows:
-        z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
-    with d.rows, d.features:
-        mean = torch.nn.functional.softplus(z @ W.mT)
-        pyro.sample("x", dist.Normal(mean, sd).mask(d.seen), obs=d.x)
+curved = program_of(torch.nn.functional.softplus)
 
 
 def sampler_of(density, u, adapting=40):
@@ -42,14 +35,7 @@ def sampler_of(density, u, adapting=40):
 
 @pytest.fixture(scope="module")
 def simulated():
-    """Of each chain a draw from the prior, and a table of its own that comes from it."""
-    data = Data(np.random.default_rng(0).standard_normal((ROWS, FEATURES)))
-    density = RecordedDensity(Program(curved, FACTORS), data, CHAINS)
-    torch.manual_seed(3)
-    u = density.start
-    mean = torch.nn.functional.softplus(u["z"][:, :, 0] @ u["W"].mT)
-    tables = mean + u["sd"].exp()[:, None] * torch.randn_like(mean)
-    return RecordedDensity(Program(curved, FACTORS), data, CHAINS, tables=tables.numpy())
+    return tables_of(torch.nn.functional.softplus)
 
 
 def _moved(sampler, u, shift):

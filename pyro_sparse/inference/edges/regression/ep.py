@@ -37,10 +37,8 @@ _PIN = 1e7  # log odds of an edge that is held in
 _SETTLE, _SETTLE_DAMPING = 6, 0.8  # few and long sweeps: the other sites begin where they had settled
 _UNDECIDED = 0.01  # edges surer than this, and levels of less weight, are not worth holding in and out
 _LEVELS = 5  # of the inclusion rate of a row; with so many, edges err by .015 on average at most (RESULTS.md)
-_WIDE_LEVELS, _NOISE_LEVELS = (
-    11,
-    6,
-)  # of learned noise: where the rows are asked, and where edges are averaged
+_WIDE_LEVELS = 11  # of learned noise, at which the rows' likelihood is computed
+_NOISE_LEVELS = 6  # of it, over which edges are averaged
 _ROUNDS = 2  # of correction and a better rate, where tasks share it
 _FIRST_SWEEPS = 30  # with the rate collapsed, to place the levels
 _BUDGET = 2**22  # matrix entries held at a time
