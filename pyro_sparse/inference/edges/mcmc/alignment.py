@@ -1,13 +1,16 @@
 """Order and signs that carry each chain's factors into one frame, sweep by sweep.
 
-The fit's loadings say which factor is which. A factor that the fit left empty has none to go by, and chains
-may fill it, each with another of several such factors: there stands the mean of what they had in it in the
-later half of the warm-up, once these loadings have been aligned with one another. Loadings that are next to
-nothing point anywhere and are taken for none: else noise might tell a factor apart from an
-empty one.
+The fit's loadings say which factor is which, until chains have axes of their own: an oblique rotation of the
+fit's, or something in a factor that the fit left empty. So the frame is the mean of what chains had in the
+later half of the warm-up, once these loadings have been aligned with one another; the fit says in which order
+and with which signs. Against the fit's own axes two factors may be equally like one of its, and change places
+from draw to draw (bfi as ordered levels: agreeableness and extraversion, of a fit with their sum and
+difference; 18 main edges of 25 in place of 25). Loadings that are next to nothing point anywhere and are
+taken for none: else noise might tell a factor apart from an empty one.
 
 Of a curved decoder the sign of a loading is that of a mean slope: noise where a feature is even in a factor.
-There the order goes by sizes, and signs only by what is left when the order is known.
+There the order goes by sizes, and signs only by what is left when the order is known; and since a mean over
+such signs is no loading, only factors that the fit left empty are learned.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ class Frame:
     Parameters
     ----------
     pivot : ndarray (feature, factor) or (chain, feature, factor)
-        Loadings that set order and signs; of chains with a pivot each, empty columns stay empty.
+        Loadings that set order and signs; of chains with a pivot each, these stay.
     groups : list of ndarray of int
         Sets of factors that can change places.
     n_chains : int
@@ -41,7 +44,12 @@ class Frame:
 
     def __init__(self, pivot: Array, groups: list[NDArray[np.intp]], n_chains: int, signed: bool = True):
         self.groups, self.signed = groups, signed
-        self.empty = ~pivot.any(0) if pivot.ndim == 2 else np.zeros(pivot.shape[-1], bool)
+        self.empty: NDArray[np.bool_] = np.zeros(pivot.shape[-1], bool)
+        if pivot.ndim == 2:
+            self.empty = np.asarray(~pivot.any(0))
+        self.learned = self.empty.copy()
+        for members in groups if pivot.ndim == 2 and signed else []:
+            self.learned[members] |= len(members) > 1
         self.pivot = np.array(np.broadcast_to(pivot, (n_chains, *pivot.shape[-2:])))
 
     def turns(self, loading: Array | None) -> tuple[NDArray[np.intp], Array]:
@@ -54,25 +62,27 @@ class Frame:
 
     @property
     def learns(self) -> bool:
-        """Whether there is an empty factor that loadings can fill."""
-        return bool(self.empty.any())
+        """Whether there is a factor of which loadings can say where it is."""
+        return bool(self.learned.any())
 
-    def fill(self, loadings: Array) -> None:
-        """Let loadings (draw, feature, factor) of all chains say what stands for empty factors."""
+    def settle(self, loadings: Array) -> None:
+        """Let loadings (draw, feature, factor) of all chains say where factors are."""
         loadings = self._compared(_solid(loadings))
         pivot = self._compared(self.pivot[0])
         labels = np.zeros(self.pivot.shape[-1], int)
         for number, members in enumerate(self.groups):
             labels[members] = number
-        tried = []
-        for draw in loadings[-_STARTS:]:  # begun with no draw's columns, factors of equal rank stay mixed
+        starts = []  # with no draw's columns, factors of equal rank stay mixed
+        for draw in loadings[-_STARTS:]:
             turn, sign = self._of(draw, pivot)
-            start = np.where(self.empty, draw[:, turn] * sign, pivot)
-            tried.append(align(loadings, start, repivot=True, groups=labels))
+            starts += [np.where(where, draw[:, turn] * sign, pivot) for where in (self.empty, self.learned)]
+        tried = [align(loadings, start, repivot=True, groups=labels) for start in starts]
         best = max(tried, key=lambda alignment: float(np.nan_to_num(alignment.congruence).mean()))
         mean = apply_alignment(loadings, best).mean(0)
-        turn, sign = self._of(mean, pivot)  # filled ones may have moved a little
-        self.pivot[:, :, self.empty] = (mean[:, turn] * sign)[:, self.empty]
+        turn, sign = self._of(mean, pivot)
+        mean = mean[:, turn] * sign
+        seen = self.learned & _solid(mean).any(0)
+        self.pivot[:, :, seen] = mean[:, seen]
 
     def _of(self, loading: Array, pivot: Array) -> tuple[NDArray[np.intp], Array]:
         turn, sign = np.arange(pivot.shape[1]), np.ones(pivot.shape[1])

@@ -195,8 +195,6 @@ class LinearRun:
 class CurvedRun:
     """Chains of `DecoderChains`."""
 
-    signed = False  # a feature that is even in a factor has a loading of either sign
-
     def __init__(self, kernel: DecoderChains, state: DecoderState, dense: NDArray[np.bool_]):
         self.kernel, self.state = kernel, state
         self.dense = torch.as_tensor(dense, device=state.weight.device)
@@ -207,7 +205,9 @@ class CurvedRun:
         self.prob = torch.zeros_like(state.weight)
         self.count, self.first, self.second = 0, torch.zeros_like(state.z), torch.zeros_like(state.z)
         self.begin = state
-        self.is_line = kernel.curve.activation is None
+        # Whether the signs of loadings say which factor is which: a feature that is even in the factor of a
+        # curve has a loading of either sign.
+        self.signed = self.is_line = kernel.curve.activation is None
         self.joint_every = _JOINT_EVERY if self.is_line else 1
 
     def sweep(self, rng: np.random.Generator, hold: bool, warm: bool) -> None:

@@ -29,7 +29,7 @@ _TIMED = 3  # sweeps after the first, by which the warm-up is judged
 _LEAP_EVERY = 10  # sweeps of the warm-up, where scales are learned: step by step they may stay stuck
 _LOOKED_AT = 20  # sweeps between two counts of the edges that are decided, for people who wait
 _SHORTER = "time_budget=… ends them sooner"
-_FRAMED = 50  # sweeps of the warm-up that say what factors are which the fit left empty
+_FRAMED = 50  # sweeps of the warm-up that say where factors are
 
 
 def run_chains(
@@ -88,7 +88,7 @@ def run_chains(
     kept_sweeps, stopped_by = sweeps - warm_up, ""
     half = (held + warm_up) // 2
     settled = {half + i for i in spread(warm_up - half, _FRAMED)}
-    before: list[Array] = []  # loadings, from which factors that the fit left empty are learned
+    before: list[Array] = []  # loadings, which say where factors are
     clock, block = _Budget(time_budget, warm_up), max(1, kept_sweeps // 2)
 
     shorter = "" if time_budget is not None else _SHORTER
@@ -102,7 +102,7 @@ def run_chains(
                 if sweep == min(held, warm_up):
                     run.release()
                 if sweep == warm_up and before:
-                    frame.fill(np.concatenate(before))
+                    frame.settle(np.concatenate(before))
                 run.sweep(rng, hold=sweep < held, warm=sweep < warm_up)
                 if learn_scales and sweep >= held:
                     run.rescale(rng, leap=sweep < warm_up and (sweep - held) % _LEAP_EVERY == 0)

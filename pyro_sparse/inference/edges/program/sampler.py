@@ -235,12 +235,12 @@ def run_program(
     collected = _Collector(density, chains, site, frame, frame_sites, num_draws, look)
     began, stopped_by = time.monotonic(), ""
     timed = began  # once the first sweeps, which record, are made
-    before: list[Array] = []  # what factors hold that the pivot has empty
+    before: list[Array] = []  # loadings, which say where factors are
     with Progress("chains", sweeps, "sweep", shown=progress) as counted:
         try:
             for sweep in range(sweeps):
                 if sweep == warm_up and before:
-                    frame.fill(np.concatenate(before))
+                    frame.settle(np.concatenate(before))
                 chains.sweep()
                 counted.advance()
                 if sweep + 1 == 2 * _TIMED and time_budget is None:
@@ -339,7 +339,7 @@ class _Collector:
 
     @property
     def learns(self) -> bool:
-        """Whether there is an empty factor that loadings can fill."""
+        """Whether there is a factor of which loadings can say where it is."""
         return self.has_axes and self.frame.learns
 
     def loadings(self, edges: dict[str, tuple[Tensor, Tensor]]) -> Array:

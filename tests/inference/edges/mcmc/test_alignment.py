@@ -16,29 +16,50 @@ def shuffled(rng, loading=TRUE):
     return (loading + 0.3 * rng.normal(size=loading.shape))[:, order] * sign
 
 
+def in_frame(frame, draws):
+    """Loadings (draw, chain, feature, factor) in the frame."""
+    turns = map(frame.turns, draws)
+    return np.stack(
+        [np.take_along_axis(w, t[:, None], -1) * s[:, None] for w, (t, s) in zip(draws, turns, strict=True)]
+    )
+
+
 @pytest.mark.parametrize("filled", [0, 1, 2, 3])
 def test_factors_that_the_fit_left_empty_come_into_one_frame(filled):
     rng = np.random.default_rng(filled)
     pivot = TRUE * (np.arange(3) < filled)
     frame = Frame(pivot, [np.arange(3)], 4)
-    assert frame.learns == (filled < 3)
+    assert frame.learns
     seen = np.stack([[shuffled(rng) for _ in range(4)] for _ in range(60)])
-    if frame.learns:
-        frame.fill(seen[:20].reshape(-1, 15, 3))
-    framed = []
-    for loading in seen[20:]:
-        turn, sign = frame.turns(loading)
-        framed.append(np.take_along_axis(loading, turn[:, None], -1) * sign[:, None])
-    mean = np.mean(framed, (0, 1))
+    frame.settle(seen[:20].reshape(-1, 15, 3))
+    mean = in_frame(frame, seen[20:]).mean((0, 1))
     size = np.abs(mean)
     np.testing.assert_allclose(np.sort(size, 1)[:, -1], 1, atol=0.15)  # one factor each, none averaged away
     assert np.sort(size, 1)[:, :-1].max() < 0.15
     np.testing.assert_allclose(mean[:, :filled], TRUE[:, :filled], atol=0.15)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_factors_keep_apart_where_the_fit_has_their_sum_and_difference(seed):
+    """Both are as like the one as the other, so that noise says which is which, until draws do."""
+    rng = np.random.default_rng(seed)
+    half = np.sqrt(0.5)
+    pivot = TRUE @ [[half, half, 0], [half, -half, 0], [0, 0, 1]]
+    seen = np.stack([[shuffled(rng) for _ in range(4)] for _ in range(80)])
+    frame = Frame(pivot, [np.arange(3)], 4)
+    mixed = np.abs(in_frame(frame, seen[20:]).mean((0, 1)))
+    assert mixed.max(1)[:10].max() < 0.9
+    frame.settle(seen[:20].reshape(-1, 15, 3))
+    apart = in_frame(frame, seen[20:])
+    size = np.abs(apart.mean((0, 1)))
+    np.testing.assert_allclose(np.sort(size, 1)[:, -1], 1, atol=0.1)
+    assert np.sort(size, 1)[:, :-1].max() < 0.1
+    np.testing.assert_allclose(size[:, 2], TRUE[:, 2], atol=0.1)  # the fit still says which is the third
+
+
 def test_groups_and_a_pivot_for_each_chain():
     frame = Frame(0 * TRUE, [np.array([0]), np.array([1, 2])], 2)
-    frame.fill(np.stack([TRUE, TRUE[:, [0, 2, 1]]] * 3))
+    frame.settle(np.stack([TRUE, TRUE[:, [0, 2, 1]]] * 3))
     turn, _ = frame.turns(np.stack([TRUE, TRUE[:, [0, 2, 1]]]))
     np.testing.assert_array_equal(turn, [[0, 1, 2], [0, 2, 1]])
     assert not Frame(np.zeros((2, 15, 3)), [np.arange(3)], 2).learns
@@ -55,7 +76,7 @@ def test_a_factor_that_chains_leave_empty_takes_no_other_s_place():
     pivot[5:7, 1] *= -1  # as of features that neither rise nor fall
     seen = loading + 0.01 * rng.normal(size=(80, 4, 15, 3))
     frame = Frame(pivot, [np.arange(3)], 4)
-    frame.fill(seen[:20].reshape(-1, 15, 3))
+    frame.settle(seen[:20].reshape(-1, 15, 3))
     for one in seen[20:]:
         np.testing.assert_array_equal(frame.turns(one)[0], [[0, 1, 2]] * 4)
 
@@ -74,7 +95,7 @@ def test_features_that_are_even_in_their_factors_leave_order_to_the_sizes(n_even
     in_order = {}
     for signed in (True, False):
         frame = Frame(pivot, [np.arange(3)], 2, signed)
-        frame.fill(draws(20).reshape(-1, 15, 3))
+        frame.settle(draws(20).reshape(-1, 15, 3))
         turns, signs = zip(*map(frame.turns, draws(60)), strict=True)
         in_order[signed] = (np.array(turns) == [0, 1, 2]).mean()
     assert in_order[False] == 1
