@@ -5,6 +5,7 @@ Read off one run with draws from the prior. What could not be sampled later is r
 
 from __future__ import annotations
 
+import copy
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -13,7 +14,14 @@ import torch
 from pyro import poutine
 from pyro.distributions import Delta, ExpandedDistribution, MaskedDistribution
 from torch import Tensor
-from torch.distributions import Independent, Transform, TransformedDistribution, biject_to, constraints
+from torch.distributions import (
+    Distribution,
+    Independent,
+    Transform,
+    TransformedDistribution,
+    biject_to,
+    constraints,
+)
 
 from ...distributions.unsqueezed import Unsqueezed
 from ...programs.parameters import GivenParameters, link_of_parameter
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
 
     from ...programs.data import DataView
 
-__all__ = ["GLOBAL", "PARAMETER", "Layout", "Site", "is_within", "read_layout"]
+__all__ = ["GLOBAL", "PARAMETER", "Layout", "Site", "is_within", "read_layout", "unchecked"]
 
 Group = Literal["rows", "features", "global"]
 GLOBAL: Group = "global"
@@ -349,6 +357,23 @@ def _base(fn: Any) -> Any:
     while isinstance(fn, Independent | MaskedDistribution | ExpandedDistribution | Unsqueezed):
         fn = fn.base if isinstance(fn, Unsqueezed) else fn.base_dist
     return fn
+
+
+def unchecked(fn: Any) -> Any:
+    """A distribution that does not look at its values, which have none while they are recorded.
+
+    One that was expanded outside of the program has taken the order to look from the settings there.
+
+    Parameters
+    ----------
+    fn : Distribution
+    """
+    parts = {n: unchecked(v) for n, v in vars(fn).items() if isinstance(v, Distribution)}
+    if not fn._validate_args and all(vars(fn)[name] is value for name, value in parts.items()):
+        return fn
+    copied = copy.copy(fn)
+    vars(copied).update(parts, _validate_args=False)
+    return copied
 
 
 def _check_support(name: str, fn: Any, link: Transform, u: Tensor) -> None:

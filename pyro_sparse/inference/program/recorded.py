@@ -27,7 +27,7 @@ from ..._utils.torch_state import default_device, default_dtype
 from ...distributions.edge_weights import EdgeWeights, widened_spikes
 from ...programs.parameters import GivenParameters
 from .derivatives import curvature_of, diagonal_of, pulled, sum_of
-from .layout import GLOBAL, PARAMETER, Layout, is_within, read_layout
+from .layout import GLOBAL, PARAMETER, Layout, is_within, read_layout, unchecked
 from .refusals import explained, refuse_unnamed
 from .replay import AsItIs, Graph, Position, inputs_of_sites, parted, quick, recorded
 from .soundness import blanket_of, check_finite, check_repeatable, check_unseen
@@ -385,6 +385,9 @@ class RecordedDensity:
         view = self.data.view(self.program.n_factors, tensors)
         with GivenParameters({site.name: values[site.name] for site in self.layout.parameters}):
             trace = poutine.trace(poutine.condition(self.program.program, data=values)).get_trace(view)
+        for node in trace.nodes.values():
+            if node["type"] == "sample":
+                node["fn"] = unchecked(node["fn"])
         trace.compute_log_prob()
         logs, terms = {}, {}
         for name, site in sites.items():

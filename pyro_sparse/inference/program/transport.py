@@ -154,7 +154,11 @@ class TransportSampler:
 
         def along(flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             level, slope, q = self.density.transported(block, u, self._split(flat, u), centre, noise)
-            return level, self._pulled_back(torch.cat([slope[n].reshape(len(moved), -1) for n in self.names], 1)), q
+            return (
+                level,
+                self._pulled_back(torch.cat([slope[n].reshape(len(moved), -1) for n in self.names], 1)),
+                q,
+            )
 
         moved = torch.zeros_like(self._numbers(u))
         before, force, q = along(moved)
