@@ -48,6 +48,7 @@ _HINTS = {  # by words of torch's and Pyro's errors
     "tensors used as indices": "; numbers of Data are real: give labels as text, which become 0, 1, …, or "
     "write d.name.long()",
 }
+_OF_FACTORS = ("edges", "gates", "factors", "axis", "each")  # kinds of sites whose last axis is the factors'
 _TRIES = 8
 _FAR = 3.0  # standard deviations of the real numbers that are mapped to a support, to see whether it is one
 
@@ -192,6 +193,7 @@ def read_layout(program: Callable[[DataView], Any], view: DataView) -> tuple[Lay
         else:
             _check_latent(site, node)
             value = node["value"].detach()
+            _check_last_axis(site, value.shape, view.n_factors)
             values[name] = value if site.link is None else site.link.inv(value)
             if site.link is not None:
                 _check_support(name, node["fn"], site.link, values[name])
@@ -502,6 +504,19 @@ def _check_latent(site: Site, node: dict[str, Any]) -> None:
         raise ValueError(
             f"program: factors {name!r} are not inside of d.rows; write 'with d.rows:' around them"
         )
+
+
+def _check_last_axis(site: Site, shape: torch.Size, n_factors: int) -> None:
+    """Complain of an axis of the factors that has another size than n_factors."""
+    if site.kind not in _OF_FACTORS or shape[-1] == n_factors:
+        return
+    what = "edges lead" if site.kind in ("edges", "gates") else "its last axis leads"
+    raise ValueError(
+        f"program: site {site.name!r} has values of shape {tuple(shape)}: {what} to {shape[-1]} factor(s), "
+        f"and n_factors is {n_factors}. Of edges to covariates, or to products of factors, make columns of "
+        "one site: n_factors counts all columns, z is drawn by pyro.sample and not by ps.factors, and "
+        "torch.cat([z, d.dose], -1) @ W.mT takes them"
+    )
 
 
 def _check_whole(layout: Layout) -> None:

@@ -42,6 +42,10 @@ __all__ = ["Block", "EdgeTerms", "Position", "RecordedDensity"]
 
 
 _RECORD_AFTER = 100  # evaluations of a derivative
+_UPDATED = (
+    "pyro.module with update_module_params=True takes its parameters from a network; write "
+    "torch.func.functional_call(net, {n: pyro.param(n, p.detach()) for n, p in net.named_parameters()}, x)"
+)
 _UNITS = 1.0  # heat of the spikes that are as the program says
 
 
@@ -503,13 +507,16 @@ class RecordedDensity:
                     read_layout(self.program.program, self._view(0 if self.has_tables else None)),
                 ]
         for layout, values in drawn[1:]:
+            for name in sorted(self.layout.sites.keys() ^ layout.sites.keys()):
+                of_module = (
+                    f"; {_UPDATED}" if "$$$" in name else ""
+                )  # as Pyro joins a module and its parameter
+                raise ValueError(
+                    f"program: has not the same sites in each run (site {name!r}); a program runs through "
+                    f"the same statements whatever it draws{of_module}"
+                )
             for name, site in self.layout.sites.items():
-                other = layout.sites.get(name)
-                if other is None or len(layout.sites) != len(self.layout.sites):
-                    raise ValueError(
-                        f"program: has not the same sites in each run (site {name!r}); a program runs "
-                        "through the same statements whatever it draws"
-                    )
+                other = layout.sites[name]
                 if name in values and not site.has_support_of(other, values[name]):
                     raise ValueError(
                         f"program: the bounds of site {name!r} depend on other sites; draw a number with "
