@@ -110,9 +110,12 @@ def as_component(name: str, distribution: dist.TorchDistribution) -> Component:
     kind = next((word for family, word in kinds.items() if isinstance(distribution, family)), None)
     if kind is None or (kind == "point" and name == "slab"):
         point = " or Delta(torch.tensor(0.))" if name == "spike" else ""
+        positive = ""
+        if distribution.support in (constraints.positive, constraints.nonnegative):
+            positive = "; weights that are not negative are ps.gates times a ps.sample of this distribution"
         raise TypeError(
             f"{name}: got {type(distribution).__name__}, wanted Normal, Laplace or StudentT around 0{point}, "
-            "such as dist.Normal(0., 1.)"
+            f"such as dist.Normal(0., 1.){positive}"
         )
     centre = distribution.v if kind == "point" else distribution.loc
     with suppress(RuntimeError):  # under `vmap` its numbers cannot be looked at, and were before

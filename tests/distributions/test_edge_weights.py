@@ -178,6 +178,10 @@ def test_a_point_draws_zeros():
 
 def test_other_families_and_other_centres_are_refused():
     with pytest.raises(
+        TypeError, match=r"slab: got HalfNormal, .* not negative are ps.gates times a ps.sample"
+    ):
+        as_component("slab", dist.HalfNormal(1.0))
+    with pytest.raises(
         TypeError, match=r"slab: got Cauchy, wanted Normal, Laplace or StudentT around 0, such as"
     ):
         as_component("slab", dist.Cauchy(0.0, 1.0))

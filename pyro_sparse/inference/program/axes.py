@@ -74,6 +74,8 @@ class AxisSampler:
         points = any(spike == "point" for _, spike in density.families.values())
         has_factors = any(s.kind == "factors" and s.name in plain for s in density.layout.axes)
         self.useful = bool(has_factors and self.loadings and not points)
+        if has_factors and self.loadings:
+            self._check_loadings(u)
         self.acceptance, self.step, self.rotated = 1.0, _FIRST_STEP, 0.0
         self.obliquely, self.oblique_step = 1.0, _OBLIQUE
         self.correlation = next((s.name for s in density.layout.latent() if s.kind == "correlation"), "")
@@ -242,6 +244,27 @@ class AxisSampler:
             for name in names:
                 moved[name] = (_flat(u[name]) @ matrix).reshape(u[name].shape)
         return moved
+
+    def _check_loadings(self, u: Position) -> None:
+        """Complain of edges that the data say are no edges to the factors: effects of covariates, say.
+
+        They would be reordered and change signs with factors that have nothing to do with them.
+        """
+        places = [u, elsewhere(self.density, u)]
+        transform = _map_of(_generator(self.n_factors, 0.3, u[self.loadings[0]]))
+        moves = [(at, self._mapped(at, transform)) for at in places]
+        observed = {site.name for site in self.density.layout.sites.values() if site.observed}
+        for name in self.loadings:
+            without = [(at, {**moved, name: at[name]}) for at, moved in moves]
+            alone = [(at, {**at, name: moved[name]}) for at, moved in moves]
+            if observed & set(self._changed_by(without)) or not observed & set(self._changed_by(alone)):
+                continue
+            raise ValueError(
+                f"program: edges {name!r} lead to d.factors, and the data are as likely if the factors "
+                "move and these edges do not: they are edges to something else, such as covariates. Make "
+                "them columns of one site: n_factors counts factors and covariates, z is drawn by "
+                "pyro.sample and not by ps.factors, and torch.cat([z, d.dose], -1) @ W.mT takes both"
+            )
 
     def _changed_by(self, moves: list[tuple[Position, Position]]) -> tuple[str, ...]:
         """Sites whose log density differs between two positions, of any of some pairs."""

@@ -5,6 +5,7 @@ Read off one run with draws from the prior. What could not be sampled later is r
 
 from __future__ import annotations
 
+import copy
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -13,7 +14,14 @@ import torch
 from pyro import poutine
 from pyro.distributions import Delta, ExpandedDistribution, MaskedDistribution
 from torch import Tensor
-from torch.distributions import Independent, Transform, TransformedDistribution, biject_to, constraints
+from torch.distributions import (
+    Distribution,
+    Independent,
+    Transform,
+    TransformedDistribution,
+    biject_to,
+    constraints,
+)
 
 from ...distributions.unsqueezed import Unsqueezed
 from ...programs.parameters import GivenParameters, link_of_parameter
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
 
     from ...programs.data import DataView
 
-__all__ = ["GLOBAL", "PARAMETER", "Layout", "Site", "is_within", "read_layout"]
+__all__ = ["GLOBAL", "PARAMETER", "Layout", "Site", "is_within", "read_layout", "unchecked"]
 
 Group = Literal["rows", "features", "global"]
 GLOBAL: Group = "global"
@@ -40,6 +48,7 @@ _HINTS = {  # by words of torch's and Pyro's errors
     "tensors used as indices": "; numbers of Data are real: give labels as text, which become 0, 1, …, or "
     "write d.name.long()",
 }
+_OF_FACTORS = ("edges", "gates", "factors", "axis", "each")  # kinds of sites whose last axis is the factors'
 _TRIES = 8
 _FAR = 3.0  # standard deviations of the real numbers that are mapped to a support, to see whether it is one
 
@@ -184,6 +193,7 @@ def read_layout(program: Callable[[DataView], Any], view: DataView) -> tuple[Lay
         else:
             _check_latent(site, node)
             value = node["value"].detach()
+            _check_last_axis(site, value.shape, view.n_factors)
             values[name] = value if site.link is None else site.link.inv(value)
             if site.link is not None:
                 _check_support(name, node["fn"], site.link, values[name])
@@ -351,6 +361,23 @@ def _base(fn: Any) -> Any:
     return fn
 
 
+def unchecked(fn: Any) -> Any:
+    """A distribution that does not look at its values, which have none while they are recorded.
+
+    One that was expanded outside of the program has taken the order to look from the settings there.
+
+    Parameters
+    ----------
+    fn : Distribution
+    """
+    parts = {n: unchecked(v) for n, v in vars(fn).items() if isinstance(v, Distribution)}
+    if not fn._validate_args and all(vars(fn)[name] is value for name, value in parts.items()):
+        return fn
+    copied = copy.copy(fn)
+    vars(copied).update(parts, _validate_args=False)
+    return copied
+
+
 def _check_support(name: str, fn: Any, link: Transform, u: Tensor) -> None:
     """Complain of a transformed distribution that claims more values than it has.
 
@@ -477,6 +504,19 @@ def _check_latent(site: Site, node: dict[str, Any]) -> None:
         raise ValueError(
             f"program: factors {name!r} are not inside of d.rows; write 'with d.rows:' around them"
         )
+
+
+def _check_last_axis(site: Site, shape: torch.Size, n_factors: int) -> None:
+    """Complain of an axis of the factors that has another size than n_factors."""
+    if site.kind not in _OF_FACTORS or shape[-1] == n_factors:
+        return
+    what = "edges lead" if site.kind in ("edges", "gates") else "its last axis leads"
+    raise ValueError(
+        f"program: site {site.name!r} has values of shape {tuple(shape)}: {what} to {shape[-1]} factor(s), "
+        f"and n_factors is {n_factors}. Of edges to covariates, or to products of factors, make columns of "
+        "one site: n_factors counts all columns, z is drawn by pyro.sample and not by ps.factors, and "
+        "torch.cat([z, d.dose], -1) @ W.mT takes them"
+    )
 
 
 def _check_whole(layout: Layout) -> None:

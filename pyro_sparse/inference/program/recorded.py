@@ -27,7 +27,7 @@ from ..._utils.torch_state import default_device, default_dtype
 from ...distributions.edge_weights import EdgeWeights, widened_spikes
 from ...programs.parameters import GivenParameters
 from .derivatives import curvature_of, diagonal_of, pulled, sum_of
-from .layout import GLOBAL, PARAMETER, Layout, is_within, read_layout
+from .layout import GLOBAL, PARAMETER, Layout, is_within, read_layout, unchecked
 from .refusals import explained, refuse_unnamed
 from .replay import AsItIs, Graph, Position, inputs_of_sites, parted, quick, recorded
 from .soundness import blanket_of, check_finite, check_repeatable, check_unseen
@@ -42,6 +42,10 @@ __all__ = ["Block", "EdgeTerms", "Position", "RecordedDensity"]
 
 
 _RECORD_AFTER = 100  # evaluations of a derivative
+_UPDATED = (
+    "pyro.module with update_module_params=True takes its parameters from a network; write "
+    "torch.func.functional_call(net, {n: pyro.param(n, p.detach()) for n, p in net.named_parameters()}, x)"
+)
 _UNITS = 1.0  # heat of the spikes that are as the program says
 
 
@@ -385,6 +389,9 @@ class RecordedDensity:
         view = self.data.view(self.program.n_factors, tensors)
         with GivenParameters({site.name: values[site.name] for site in self.layout.parameters}):
             trace = poutine.trace(poutine.condition(self.program.program, data=values)).get_trace(view)
+        for node in trace.nodes.values():
+            if node["type"] == "sample":
+                node["fn"] = unchecked(node["fn"])
         trace.compute_log_prob()
         logs, terms = {}, {}
         for name, site in sites.items():
@@ -500,13 +507,16 @@ class RecordedDensity:
                     read_layout(self.program.program, self._view(0 if self.has_tables else None)),
                 ]
         for layout, values in drawn[1:]:
+            for name in sorted(self.layout.sites.keys() ^ layout.sites.keys()):
+                of_module = (
+                    f"; {_UPDATED}" if "$$$" in name else ""
+                )  # as Pyro joins a module and its parameter
+                raise ValueError(
+                    f"program: has not the same sites in each run (site {name!r}); a program runs through "
+                    f"the same statements whatever it draws{of_module}"
+                )
             for name, site in self.layout.sites.items():
-                other = layout.sites.get(name)
-                if other is None or len(layout.sites) != len(self.layout.sites):
-                    raise ValueError(
-                        f"program: has not the same sites in each run (site {name!r}); a program runs "
-                        "through the same statements whatever it draws"
-                    )
+                other = layout.sites[name]
                 if name in values and not site.has_support_of(other, values[name]):
                     raise ValueError(
                         f"program: the bounds of site {name!r} depend on other sites; draw a number with "

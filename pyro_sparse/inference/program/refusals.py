@@ -26,8 +26,9 @@ def refuse_unnamed(graph: Any) -> None:
             raise ValueError(
                 f"program: computes with a parameter of shape {tuple(held.shape)} that it does not name, and "
                 "chains would hold it where it is; write pyro.param('name', value) for what the fit is to "
-                "learn (of a network: torch.func.functional_call(net, {n: pyro.param(n, p.detach()) for n, p "
-                "in net.named_parameters()}, x)), and value.detach() for what stays as it is"
+                "learn, and value.detach() for what stays as it is. Of a network, which pyro.module leaves "
+                "its own parameters: torch.func.functional_call(net, {n: pyro.param(n, p.detach()) for n, p "
+                "in net.named_parameters()}, x)"
             )
 
 

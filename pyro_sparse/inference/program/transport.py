@@ -154,7 +154,11 @@ class TransportSampler:
 
         def along(flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             level, slope, q = self.density.transported(block, u, self._split(flat, u), centre, noise)
-            return level, self._pulled_back(torch.cat([slope[n].flatten(1) for n in self.names], 1)), q
+            return (
+                level,
+                self._pulled_back(torch.cat([slope[n].reshape(len(moved), -1) for n in self.names], 1)),
+                q,
+            )
 
         moved = torch.zeros_like(self._numbers(u))
         before, force, q = along(moved)
@@ -191,7 +195,7 @@ class TransportSampler:
         numbers = [
             0.5 * self.density.pack(self.density.blocks[n], u).square().sum(-1).clamp(min=1e-12).log()
             if n in self.edges
-            else u[n].flatten(1)
+            else u[n].reshape(len(u[n]), -1)
             for n in self.names
         ]
         return torch.cat(numbers, 1)

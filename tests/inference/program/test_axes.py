@@ -105,6 +105,34 @@ def test_where_there_is_nothing_to_move_it_says_so():
     assert alone.useful and alone.of_rotations == ()
 
 
+@pytest.mark.parametrize("is_curved", [False, True])
+def test_edges_to_covariates_are_no_edges_to_the_factors(is_curved):
+    """They would change order and signs with factors that have nothing to do with them."""
+
+    def program(d, to_factors=False):
+        with d.features:
+            W, V = (
+                edges(
+                    name,
+                    log_odds=ODDS,
+                    slab=dist.Normal(0.0, SLAB),
+                    spike=dist.Normal(0.0, SPIKE),
+                    to=d.factors,
+                )
+                for name in "WV"
+            )
+        with d.rows:
+            z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+        covariates = z**2 if to_factors else torch.cat([d.dose, d.dose**2], -1)
+        mean = (z @ W.mT).tanh() if is_curved else z @ W.mT
+        with d.rows, d.features:
+            pyro.sample("x", dist.Normal(mean + covariates @ V.mT, 1.0).mask(d.seen), obs=d.x)
+
+    with pytest.raises(ValueError, match=r"program: edges 'V' lead to d.factors, and the data are as likely"):
+        sampler_of(program)
+    assert sampler_of(functools.partial(program, to_factors=True))[0].loadings == ["W", "V"]
+
+
 def test_moves_leave_the_linear_predictor_alone():
     density = recorded("grouped")
     sampler, u = AxisSampler(density, density.start), density.start

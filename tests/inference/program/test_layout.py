@@ -11,6 +11,7 @@ from pyro import poutine
 from pyro_sparse._utils.torch_state import default_dtype
 from pyro_sparse.inference.program.layout import read_layout
 from pyro_sparse.programs import edges, factors, gates, sample
+from pyro_sparse.programs.data import FactorAxis
 from tests._programs import FACTORS, FEATURES, PROGRAMS, ROWS, case, table
 
 VIEW = table().view(FACTORS)
@@ -305,6 +306,28 @@ def test_what_cannot_be_sampled_is_refused(reason):
     program, words = REFUSED[reason]
     with pytest.raises(ValueError, match=f"program: .*{words}"):
         read_layout(program, VIEW)
+
+
+@pytest.mark.parametrize("kind", ["edges", "factors", "axis", "each"])
+def test_an_axis_of_the_factors_of_another_size_is_refused(kind):
+    to = FactorAxis("covariate", FACTORS + 1)
+    normal = dist.Normal(torch.zeros(FACTORS + 1), 1.0)
+
+    def site(d):
+        if kind == "edges":
+            with d.features:
+                edges("b", log_odds=0.0, slab=dist.Normal(0.0, 1.0), spike=dist.Normal(0.0, 0.1), to=to)
+        elif kind == "factors":
+            with d.rows:
+                factors("b", normal)
+        else:
+            sample("b", normal.to_event(1), **{"axes" if kind == "axis" else "each": "factor"})
+        return 0.0
+
+    with pytest.raises(
+        ValueError, match=f"program: site 'b' .* leads? to {FACTORS + 1} factor.* make columns"
+    ):
+        read_layout(with_extra(site), VIEW)
 
 
 def test_a_program_that_fails_says_why_and_on_what():

@@ -537,3 +537,25 @@ def test_below_a_shift_that_moves_there_is_no_density():
         RecordedDensity(Program(shifted(0.0, nothing), FACTORS), table(), 2)
     low = torch.as_tensor(table().x < 1.0)  # masked cells may be anywhere
     RecordedDensity(Program(shifted(0.0, low), FACTORS), table(), 2)
+
+
+def test_distributions_that_were_expanded_outside_of_the_program_are_recorded():
+    """They keep the order to check their values, which are no numbers while they are recorded."""
+    prior = dist.Normal(0.0, 2.0).expand([3]).to_event(1)
+    assert prior.base_dist._validate_args  # or the test is of nothing
+
+    def program(d):
+        a = pyro.sample("a", prior)
+        with d.features:
+            W = edges(
+                "W", log_odds=0.0, slab=dist.Normal(0.0, 1.0), spike=dist.Normal(0.0, 0.1), to=d.factors
+            )
+        with d.rows, d.features:
+            pyro.sample("x", dist.Normal(W.sum(-1) + a.sum(), 1.0).mask(d.seen), obs=d.x)
+
+    density = RecordedDensity(Program(program, FACTORS), table(), 2)
+    u = density.start["a"]
+    torch.testing.assert_close(
+        density.logs(density.start)["a"], dist.Normal(torch.zeros_like(u), 2.0).log_prob(u).sum(-1)
+    )
+    assert prior.base_dist._validate_args  # of the caller's own, as before

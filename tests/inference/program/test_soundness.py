@@ -156,6 +156,22 @@ def test_a_program_with_other_sites_in_each_run_is_refused():
     refused(with_site(sometimes), "has not the same sites in each run", 1)
 
 
+@pytest.mark.filterwarnings("ignore:.* was not registered in the param store")
+def test_networks_whose_parameters_the_program_does_not_hold_are_refused():
+    """`pyro.module` names parameters, and the network computes with its own, or has none the second time."""
+
+    def with_net(**options):
+        net = torch.nn.Linear(1, 1).double()
+
+        def site(d):
+            return pyro.module("net", net, **options)(torch.ones(1)).sum()
+
+        return program_of(mean=lambda d, W, z: z @ W.mT + site(d))
+
+    refused(with_net(), "a parameter of shape .* does not name.* pyro.module leaves its own")
+    refused(with_net(update_module_params=True), "not the same sites .*update_module_params=True takes")
+
+
 # ---- terms that would count more than once --------------------------------------------------------------
 def beside(statement):
     """Factor analysis, and another statement that is given data, weights and factors."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from scipy import special, stats
@@ -12,7 +14,7 @@ from pyro_sparse.inference.program.collapsed import RowIntegral
 from pyro_sparse.inference.program.recorded import RecordedDensity
 from pyro_sparse.inference.program.sweeps import ProgramChains
 from pyro_sparse.inference.program.transport import TransportSampler
-from pyro_sparse.programs import Data, Program
+from pyro_sparse.programs import Data, Program, edges, factors
 from tests._programs import case
 from tests.inference.program._factor_tables import (
     FACTORS,
@@ -61,6 +63,30 @@ def test_what_cells_depend_on_moves_and_the_rest_does_not():
     assert sampler_of(density, density.start).names == ["W", "b", "sd"]  # and no rates of edges
     density = RecordedDensity(*case("gated"), 2)
     assert sampler_of(density, density.start).names == ["v"]  # no gates
+
+
+def test_a_number_that_all_cells_share_moves_too():
+    def program(d):
+        sd = pyro.sample("sd", dist.LogNormal(0.0, 0.5))
+        with d.features:
+            W = edges(
+                "W", log_odds=0.0, slab=dist.Normal(0.0, 1.0), spike=dist.Normal(0.0, 0.1), to=d.factors
+            )
+        with d.rows:
+            z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+        with d.rows, d.features:
+            pyro.sample("x", dist.Normal((z @ W.mT).tanh(), sd), obs=d.x)
+
+    density = RecordedDensity(Program(program, 1), Data(np.random.default_rng(1).normal(size=(5, 3))), 2)
+    sampler = sampler_of(density, density.start)
+    assert sampler.names == ["W", "sd"]
+    torch.manual_seed(0)
+    before = density.start["sd"]
+    u = density.start
+    for _ in range(10):
+        u = sampler.draw(u, adapts=True)
+    assert u["sd"].shape == (2,)
+    assert (u["sd"] != before).all()
 
 
 def test_the_density_has_the_jacobian_of_the_map(small):

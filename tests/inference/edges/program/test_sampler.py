@@ -301,3 +301,31 @@ def test_a_site_has_weights_of_its_own_in_the_fit(two_sites):
 def test_a_site_without_edges_is_refused_before_the_work(two_sites):
     with pytest.raises(ValueError, match="site: got 'sd', wanted one that has edges: W, V"):
         two_sites.edge_posterior(site="sd")
+
+
+@pytest.mark.slow
+def test_edges_to_a_factor_and_to_a_covariate_are_columns_of_one_site():
+    """The recipe of docs/programs.md, on a table where each column has edges of its own."""
+
+    def program(d):
+        with d.features:
+            slab, spike = dist.Normal(0.0, 0.8), dist.Normal(0.0, 0.05)
+            W = ps.edges("W", log_odds=-1.0, slab=slab, spike=spike, to=d.factors)
+            sd = pyro.sample("sd", dist.LogNormal(-0.5, 0.5))
+        with d.rows:
+            z = ps.sample("z", dist.Normal(torch.zeros(1), 1.0).to_event(1))
+        both = torch.cat([z.squeeze(-2), d.dose], -1)
+        with d.rows, d.features:
+            pyro.sample("x", dist.Normal(both @ W.mT, sd), obs=d.x)
+
+    rng = np.random.default_rng(1000)
+    true = np.array([[1.0, 0.0], [0.8, 0.6], [0.9, 0.0], [0.0, -0.7], [0.0, 0.0]])
+    dose, z = rng.standard_normal((2, 150, 1))
+    x = np.hstack([z, dose]) @ true.T + 0.6 * rng.standard_normal((150, 5))
+    fit = ps.fit(ps.Program(program, 2), ps.Data(x, rows={"dose": dose}), restarts=2, seed=0, progress=False)
+    idata = fit.edge_posterior(sweeps=400, progress=False)
+    probability = idata.edge_posterior["probability"].to_numpy()
+    assert (probability[true != 0] > 0.95).all()
+    assert (probability[true == 0] < 0.5).all()
+    weight = idata.posterior["weight"].mean(("chain", "draw")).to_numpy()
+    np.testing.assert_allclose(weight[:, 1], true[:, 1], atol=0.2)  # of the covariate, with its sign
