@@ -153,7 +153,13 @@ TABLE: tuple[Entry, ...] = (
     ),
     Entry(r" \(use NaN for a missing cell\)", " (a missing cell is empty)", "data/read.py"),
     Entry(r" and standardise=False", "", "data/columns.py"),
-    Entry(r"\bdrop them: (\[.*\])$", _of_columns, "data/columns.py"),
+    Entry(r"\bdrop them: (\[[^\]]*\])(?=$|, or )", _of_columns, "data/columns.py"),
+    Entry(
+        r'give the column likelihood="ordinal", or take the numbers of its categories '
+        r"\(\.cat\.codes, with NaN for -1\) if",
+        'read it as levels (-l "NAME=ordinal" -l "*=normal"), or write the numbers of its categories if',
+        "data/columns.py",
+    ),
     Entry(r"in row (\d+), counted from 0", _below_names, "data/columns.py"),
     # likelihoods
     Entry(r"(?<=\()row (\d+)(?=\); )", _below_names, "likelihoods/given_cells.py"),

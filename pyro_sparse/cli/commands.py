@@ -172,9 +172,8 @@ def fit(
     table: Annotated[
         Path,
         typer.Argument(
-            help=".csv, .tsv, .txt, .xlsx, .sav, .dta, .parquet, .h5ad, .h5mu or .npz; a row for each "
-            "sample, a "
-            "column for each feature; empty cells are missing."
+            help=".csv, .tsv, .txt, .xlsx, .sav, .dta, .parquet, .feather, .h5ad, .h5mu or .npz; a row for "
+            "each sample, a column for each feature; empty cells are missing."
         ),
     ],
     factors: Annotated[

@@ -110,8 +110,9 @@ class Recipe:
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always", UserWarning)
             frame = read_table(
-                self.table, columns=columns, drop=self.drop, index=self.index, beside=beside, **self.reading
-            )
+                self.table, columns=columns, drop=self.drop, index=self.index, beside=beside, ordered=True,
+                **self.reading,
+            )  # fmt: skip
         for note in notes:
             say(in_options(str(note.message)).removeprefix("TABLE: "))
         if self.measured is not None:  # as the model has them

@@ -23,6 +23,7 @@ import scipy.sparse as sp
 
 from .._utils.sources import check_archive, check_dense, check_file, check_hdf5, check_sparse, reading
 from .columns import sort_out, strangers
+from .ordered_categories import words_of
 from .spreadsheets import read_sheet
 from .survey_files import read_survey
 from .text_files import SEPARATORS, TextFormat, read_text, refuse_repeats
@@ -30,7 +31,7 @@ from .views import join_views
 
 __all__ = ["read_table"]
 
-KINDS = ".csv, .tsv, .tab, .txt, .xlsx, .sav, .dta, .parquet, .h5ad, .h5mu or .npz"
+KINDS = ".csv, .tsv, .tab, .txt, .xlsx, .sav, .dta, .parquet, .feather, .h5ad, .h5mu or .npz"
 # What else than dropping it may be done with a column, by the sort of what it holds (`strangers`).
 _FIXES = {
     "kind": "encode it",
@@ -73,6 +74,7 @@ def read_table(
     encoding: str | None = None,
     missing: Sequence[str | float] = (),
     sheet: str | int | None = None,
+    ordered: bool = False,
 ) -> pd.DataFrame:
     """Read a table of measurements.
 
@@ -81,10 +83,10 @@ def read_table(
     path : str or Path
         ``.csv``; ``.tsv``, ``.tab``, ``.txt`` (tab separated); each also compressed (``.gz``, ``.bz2``,
         ``.xz``, ``.zst``); ``.xlsx``; SPSS's ``.sav``, ``.zsav`` and Stata's ``.dta`` (numbers, not their
-        labels; what the file declares as missing is); ``.parquet``; ``.h5ad`` (its ``X``); ``.h5mu`` (its
-        views, joined as by `pyro_sparse.data.views.join_views`); ``.npz`` (a sparse matrix that scipy saved,
-        or arrays of which one is two-dimensional or named ``X``; optional ``feature_names``,
-        ``sample_names``).
+        labels; what the file declares as missing is); ``.parquet``, ``.feather``; ``.h5ad`` (its ``X``);
+        ``.h5mu`` (its views, joined as by `pyro_sparse.data.views.join_views`); ``.npz`` (a sparse matrix
+        that scipy saved, or arrays of which one is two-dimensional or named ``X``; optional
+        ``feature_names``, ``sample_names``).
     columns : sequence of str, optional
         Names or shell patterns (``"A*"``) of the columns to keep, in the order of the file; by default all.
     drop : sequence of str, optional
@@ -107,12 +109,14 @@ def read_table(
         numbers: "-9" is -9.0) and words. Not in the column of row names.
     sheet : str or int, optional
         Of a workbook: the name of a sheet, or its number from 1; default the first.
+    ordered : bool
+        Keep columns of ordered categories, which Parquet and Feather files can hold, as they are.
 
     Returns
     -------
     DataFrame (row, feature)
-        Numeric columns; an empty cell is NaN, True is 1 and False 0. Those of `beside` stand at the end, as
-        they are.
+        Numeric columns, and those that `ordered` keeps; an empty cell is NaN, True is 1 and False 0. Those of
+        `beside` stand at the end, as they are.
 
     Raises
     ------
@@ -169,7 +173,9 @@ def read_table(
         raise ValueError(
             f"columns, drop: leave none of the {len(names)} columns of {str(path)!r}; choose fewer to drop"
         )
-    features = _numeric(frame, path, text_format)
+    kept_as_they_are = [name for name in frame.columns if ordered and words_of(frame[name].dtype)]
+    numbers = _numeric(frame.drop(columns=kept_as_they_are), path, text_format)
+    features = numbers.join(frame[kept_as_they_are])[list(frame.columns)]
     return features.join(others) if len(beside) else features
 
 
@@ -252,7 +258,12 @@ def _without_codes(frame: pd.DataFrame, codes: Sequence[str]) -> pd.DataFrame:
         else:
             words = column.astype("string").str.strip()
             is_code = words.isin(codes) | (pd.to_numeric(words, errors="coerce").isin(numbers))
-        if is_code.fillna(False).any():
+        if isinstance(kind, pd.CategoricalDtype):  # a code is no level
+            labels = column.cat.categories
+            words = labels.astype(str).str.strip()
+            is_label = words.isin(codes) | pd.to_numeric(words, errors="coerce").isin(numbers)
+            frame.isetitem(j, column.cat.remove_categories(labels[is_label]))
+        elif is_code.fillna(False).any():
             cells = column.astype(float) if pd.api.types.is_integer_dtype(kind) else column
             frame.isetitem(j, cells.mask(is_code.fillna(False).astype(bool)).infer_objects())
     return frame
@@ -292,6 +303,16 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     about = pyarrow.parquet.read_metadata(path)
     check_dense((about.num_rows, about.num_columns), f"path: {str(path)!r}")
     return pd.read_parquet(path)
+
+
+def _read_feather(path: Path) -> pd.DataFrame:
+    try:
+        import pyarrow  # noqa: F401, which pandas reads with
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "path: .feather needs pyarrow; fix: pip install 'pyro-sparse[data]'"
+        ) from error
+    return pd.read_feather(path)
 
 
 def _read_h5ad(path: Path) -> pd.DataFrame:
@@ -395,6 +416,7 @@ def _read_npz(path: Path) -> pd.DataFrame:
 
 _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
     ".npz": _read_npz, ".h5ad": _read_h5ad, ".h5mu": _read_h5mu, ".parquet": _read_parquet,
+    ".feather": _read_feather,
 }  # fmt: skip
 
 

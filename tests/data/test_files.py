@@ -154,6 +154,29 @@ def test_parquet(frame, tmp_path):
     assert_frame_equal(read_table(tmp_path / "t.parquet"), frame)
 
 
+def test_feather(frame, tmp_path):
+    pytest.importorskip("pyarrow")
+    frame.reset_index(drop=True).to_feather(tmp_path / "t.feather")
+    assert_frame_equal(read_table(tmp_path / "t.feather"), frame.reset_index(drop=True))
+
+
+@pytest.mark.parametrize(
+    ("categories", "code", "left"),
+    [(["never", "often", "refused"], "refused", ["never", "often"]), ([1, 2, 9], 9, [1, 2])],
+)
+def test_ordered_categories_are_kept_where_asked_and_codes_are_no_level(tmp_path, categories, code, left):
+    pytest.importorskip("pyarrow")
+    levels = pd.Categorical.from_codes([0, 1, 2, -1], categories, ordered=True)
+    frame = pd.DataFrame({"q": levels, "x": [1.0, 2.0, 3.0, 4.0]})
+    frame.to_feather(tmp_path / "t.feather")
+    assert_frame_equal(read_table(tmp_path / "t.feather", ordered=True), frame)
+    with pytest.raises(ValueError, match="'q' of 't.feather' holds ordered categories"):
+        read_table(tmp_path / "t.feather")
+    read = read_table(tmp_path / "t.feather", ordered=True, missing=[code])
+    assert read["q"].cat.categories.tolist() == left
+    assert read["q"].isna().tolist() == [False, False, True, True]
+
+
 def test_h5ad(frame, tmp_path):
     anndata = pytest.importorskip("anndata")
     anndata.AnnData(frame.fillna(0.0)).write_h5ad(tmp_path / "t.h5ad")
