@@ -125,6 +125,7 @@ TABLE: tuple[Entry, ...] = (
           "data/files.py"),
     Entry(r"drop=\[.*?\], on the command line (?=--drop)", "", "data/files.py"),
     Entry(r"index=\S+, (?=--index)", "", "data/files.py"),
+    Entry(r"beside=, (?=--groups)", "", "data/files.py"),
     Entry(r"\bsep='([^']*)'", r'--sep "\1"', "data/text_files.py"),
     Entry(r"\b(decimal|thousands)='([^']*)'", r'--\1 "\2"', "data/text_files.py"),
     Entry(r"\bencoding='([^']*)'", r"--encoding \1", "data/files.py"),

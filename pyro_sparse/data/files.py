@@ -440,7 +440,7 @@ def _numeric(frame: pd.DataFrame, path: Path, text_format: TextFormat) -> pd.Dat
         names = [name for name, _ in text]
         holds, sort = strangers(frame[names[0]])
         as_index = f"index={names[0]!r}, --index {shlex.quote(names[0])}"
-        fix = f"if it names the rows, make it the index ({as_index})" if sort == "text" else _FIXES[sort]
+        fix = _fix_of_text(frame[names[0]], as_index) if sort == "text" else _FIXES[sort]
         if sort == "quoted" and text_format.decimal == ",":
             fix = "as they have a point, and the table is read with a comma for decimals, say decimal='.'"
         if sort == "cells" and (words := _words(frame[names[0]])):
@@ -451,5 +451,31 @@ def _numeric(frame: pd.DataFrame, path: Path, text_format: TextFormat) -> pd.Dat
         raise ValueError(
             f"columns: {names[0]!r} of {path.name!r} holds {holds}{more}, wanted numbers; drop it "
             f"(drop={names[:6]}, on the command line --drop {shlex.quote(line.getvalue())}), or {fix}"
+            f"{_of_two_answers(frame[names[1:]])}"
         )
     return frame.astype(float)
+
+
+def _fix_of_text(column: pd.Series, as_index: str) -> str:
+    """What a column of words may be: names of rows, two answers, or groups."""
+    words = _answers(column)
+    if len(words) == column.notna().sum():
+        return f"if it names the rows, make it the index ({as_index})"
+    if len(words) == 2:
+        return f"write 0 for {words[0]!r} and 1 for {words[1]!r}"
+    name = shlex.quote(str(column.name))
+    return f"if it says of which batch, site or person a row is, name it so (beside=, --groups {name})"
+
+
+def _of_two_answers(others: pd.DataFrame) -> str:
+    """That columns of two words can be kept, of those that are named beside the first."""
+    for name, column in others.items():
+        words = _answers(column) if not pd.api.types.is_numeric_dtype(column.dtype) else []
+        if len(words) == 2 and column.notna().sum() > 2:
+            return f"; two answers, such as {words[0]!r} and {words[1]!r} in {str(name)!r}, can be 0 and 1"
+    return ""
+
+
+def _answers(column: pd.Series) -> list[str]:
+    words = column.dropna().astype(str).str.strip()
+    return sorted(words[words != ""].unique())

@@ -148,6 +148,25 @@ def test_index_column(frame, tmp_path):
         read_table(tmp_path / "t.csv")
 
 
+def test_a_column_of_words_is_names_answers_or_groups(tmp_path):
+    """Yes and no were to be dropped, or to name the rows."""
+    table = pd.DataFrame({
+        "name": list("pqrstu"), "passed": ["yes", "no"] * 3, "school": list("aabbcc"), "x": range(6),
+    })  # fmt: skip
+    table.to_csv(tmp_path / "t.csv", index=False)
+
+    def complaint(**options):
+        with pytest.raises(ValueError, match="wanted numbers") as error:
+            read_table(tmp_path / "t.csv", **options)
+        return str(error.value)
+
+    text = complaint()
+    assert "if it names the rows, make it the index (index='name', --index name)" in text
+    assert text.endswith("; two answers, such as 'no' and 'yes' in 'passed', can be 0 and 1")
+    assert complaint(index="name").endswith("--drop passed,school), or write 0 for 'no' and 1 for 'yes'")
+    assert "name it so (beside=, --groups school)" in complaint(drop=["name", "passed"])
+
+
 def test_parquet(frame, tmp_path):
     pytest.importorskip("pyarrow")
     frame.to_parquet(tmp_path / "t.parquet")
