@@ -85,7 +85,7 @@ TABLE: tuple[Entry, ...] = (
     Entry(r"^sample_weight_type: ", "--sample-weight-type: ", "data/row_weights.py"),
     Entry(r"\bsample_weight_type='(\w+)'", r"--sample-weight-type \1", "data/row_weights.py"),
     Entry(r"^covariates, groups: ", "--covariates, --groups: ", "data/design.py"),
-    Entry(r"^(missing|encoding|sheet): ", r"--\1: ", "data/files.py"),
+    Entry(r"^(missing|encoding|sheet|layer): ", r"--\1: ", "data/files.py"),
     Entry(r"^(sep|decimal|thousands): ", r"--\1: ", "data/text_files.py"),
     Entry(r"^index: (?=got .*restarts - 1)", "--restart-index: ", "inference/fit.py"),
     Entry(r"from 0 to restarts - 1 = (\d+)", r"from 0 to \1", "inference/fit.py"),
@@ -174,7 +174,7 @@ TABLE: tuple[Entry, ...] = (
     Entry(r"with pandas\.get_dummies\(dtype=float\)", "(0 and 1, one for each)", "likelihoods/counts.py"),
     Entry(
         r" \(of an AnnData they may be a layer: adata\.to_df\(\"counts\"\)\)",
-        " (an .h5ad file may have them in a layer: write a file with these as its X)",
+        " (an .h5ad file may have them in a layer: --layer counts)",
         "likelihoods/counts.py",
     ),
     Entry(r"; give \w+\(size_factors=False\)", "; give --likelihood of a single kind, with --no-depth",

@@ -74,6 +74,7 @@ def read_table(
     encoding: str | None = None,
     missing: Sequence[str | float] = (),
     sheet: str | int | None = None,
+    layer: str | None = None,
     ordered: bool = False,
 ) -> pd.DataFrame:
     """Read a table of measurements.
@@ -109,6 +110,8 @@ def read_table(
         numbers: "-9" is -9.0) and words. Not in the column of row names.
     sheet : str or int, optional
         Of a workbook: the name of a sheet, or its number from 1; default the first.
+    layer : str, optional
+        Of an ``.h5ad`` file: the layer that holds the cells; default its ``X``.
     ordered : bool
         Keep columns of ordered categories, which Parquet and Feather files can hold, as they are.
 
@@ -139,11 +142,13 @@ def read_table(
     kind = _kind(path)
     text_format = TextFormat(sep, decimal, thousands, encoding)
     _refuse_arguments(kind, text_format, sheet)
+    if layer is not None and kind != ".h5ad":
+        raise ValueError(f"layer: is of .h5ad files, and this is a {kind} file; leave it out")
     codes = _codes_of(missing)
     try:
         with reading(path, kind):
             frame, text_format, notes = _read(
-                path, kind, text_format, codes, None if sheet is None else str(sheet), index
+                path, kind, text_format, codes, None if sheet is None else str(sheet), index, layer
             )
     except ValueError as error:
         if isinstance(error.__cause__, UnicodeError):
@@ -207,7 +212,13 @@ def _refuse_arguments(kind: str, text_format: TextFormat, sheet: str | int | Non
 
 
 def _read(
-    path: Path, kind: str, text_format: TextFormat, codes: list[str], sheet: str | None, index: str | None
+    path: Path,
+    kind: str,
+    text_format: TextFormat,
+    codes: list[str],
+    sheet: str | None,
+    index: str | None,
+    layer: str | None,
 ) -> tuple[pd.DataFrame, TextFormat, list[str]]:
     """The table as the file has it, how a text was read, and what to say of that."""
     if kind in SEPARATORS:
@@ -218,6 +229,8 @@ def _read(
         frame = _with_marks(frame, text_format)
     elif kind in (".sav", ".dta"):
         frame, notes = read_survey(path, text_format.encoding)
+    elif kind == ".h5ad":
+        frame = _read_h5ad(path, layer)
     else:
         frame = _READERS[kind](path)
     return frame, text_format, notes
@@ -315,7 +328,7 @@ def _read_feather(path: Path) -> pd.DataFrame:
     return pd.read_feather(path)
 
 
-def _read_h5ad(path: Path) -> pd.DataFrame:
+def _read_h5ad(path: Path, layer: str | None = None) -> pd.DataFrame:
     try:
         import anndata
         import h5py
@@ -326,9 +339,15 @@ def _read_h5ad(path: Path) -> pd.DataFrame:
     with h5py.File(path, "r") as file:
         check_hdf5(path, file)
     data = anndata.read_h5ad(path)
-    if sp.issparse(data.X):
-        check_sparse(data.X, f"path: X in {str(path)!r}")
-    return data.to_df()
+    if layer is not None and layer not in data.layers:
+        names = ", ".join(map(repr, data.layers)) or "none"
+        raise ValueError(
+            f"layer: {path.name!r} has no layer {layer!r}, its layers: {names}; name one of them"
+        )
+    cells = data.X if layer is None else data.layers[layer]
+    if sp.issparse(cells):
+        check_sparse(cells, f"path: {layer or 'X'} in {str(path)!r}")
+    return data.to_df(layer)
 
 
 def _read_h5mu(path: Path) -> pd.DataFrame:

@@ -196,6 +196,22 @@ def test_ordered_categories_are_kept_where_asked_and_codes_are_no_level(tmp_path
     assert read["q"].isna().tolist() == [False, False, True, True]
 
 
+def test_a_layer_of_h5ad_is_read_where_asked(frame, tmp_path):
+    anndata = pytest.importorskip("anndata")
+    data = anndata.AnnData(frame.fillna(0.0))
+    data.layers["counts"] = sp.csr_matrix(2 * data.X)
+    data.write_h5ad(tmp_path / "t.h5ad")
+    counts = read_table(tmp_path / "t.h5ad", layer="counts")
+    assert_frame_equal(counts, 2 * frame.fillna(0.0), check_names=False)
+    with pytest.raises(
+        ValueError, match="layer: 't.h5ad' has no layer 'raw', its layers: 'counts'; name one"
+    ):
+        read_table(tmp_path / "t.h5ad", layer="raw")
+    frame.to_csv(tmp_path / "t.csv")
+    with pytest.raises(ValueError, match=r"layer: is of .h5ad files, and this is a .csv file; leave it out"):
+        read_table(tmp_path / "t.csv", layer="counts")
+
+
 def test_h5ad(frame, tmp_path):
     anndata = pytest.importorskip("anndata")
     anndata.AnnData(frame.fillna(0.0)).write_h5ad(tmp_path / "t.h5ad")
