@@ -85,7 +85,7 @@ TABLE: tuple[Entry, ...] = (
     Entry(r"^sample_weight_type: ", "--sample-weight-type: ", "data/row_weights.py"),
     Entry(r"\bsample_weight_type='(\w+)'", r"--sample-weight-type \1", "data/row_weights.py"),
     Entry(r"^covariates, groups: ", "--covariates, --groups: ", "data/design.py"),
-    Entry(r"^(missing|encoding|sheet): ", r"--\1: ", "data/files.py"),
+    Entry(r"^(missing|encoding|sheet|layer): ", r"--\1: ", "data/files.py"),
     Entry(r"^(sep|decimal|thousands): ", r"--\1: ", "data/text_files.py"),
     Entry(r"^index: (?=got .*restarts - 1)", "--restart-index: ", "inference/fit.py"),
     Entry(r"from 0 to restarts - 1 = (\d+)", r"from 0 to \1", "inference/fit.py"),
@@ -125,6 +125,7 @@ TABLE: tuple[Entry, ...] = (
           "data/files.py"),
     Entry(r"drop=\[.*?\], on the command line (?=--drop)", "", "data/files.py"),
     Entry(r"index=\S+, (?=--index)", "", "data/files.py"),
+    Entry(r"beside=, (?=--groups)", "", "data/files.py"),
     Entry(r"\bsep='([^']*)'", r'--sep "\1"', "data/text_files.py"),
     Entry(r"\b(decimal|thousands)='([^']*)'", r'--\1 "\2"', "data/text_files.py"),
     Entry(r"\bencoding='([^']*)'", r"--encoding \1", "data/files.py"),
@@ -153,7 +154,13 @@ TABLE: tuple[Entry, ...] = (
     ),
     Entry(r" \(use NaN for a missing cell\)", " (a missing cell is empty)", "data/read.py"),
     Entry(r" and standardise=False", "", "data/columns.py"),
-    Entry(r"\bdrop them: (\[.*\])$", _of_columns, "data/columns.py"),
+    Entry(r"\bdrop them: (\[[^\]]*\])(?=$|, or )", _of_columns, "data/columns.py"),
+    Entry(
+        r'give the column likelihood="ordinal", or take the numbers of its categories '
+        r"\(\.cat\.codes, with NaN for -1\) if",
+        'read it as levels (-l "NAME=ordinal" -l "*=normal"), or write the numbers of its categories if',
+        "data/columns.py",
+    ),
     Entry(r"in row (\d+), counted from 0", _below_names, "data/columns.py"),
     # likelihoods
     Entry(r"(?<=\()row (\d+)(?=\); )", _below_names, "likelihoods/given_cells.py"),
@@ -167,7 +174,7 @@ TABLE: tuple[Entry, ...] = (
     Entry(r"with pandas\.get_dummies\(dtype=float\)", "(0 and 1, one for each)", "likelihoods/counts.py"),
     Entry(
         r" \(of an AnnData they may be a layer: adata\.to_df\(\"counts\"\)\)",
-        " (an .h5ad file may have them in a layer: write a file with these as its X)",
+        " (an .h5ad file may have them in a layer: --layer counts)",
         "likelihoods/counts.py",
     ),
     Entry(r"; give \w+\(size_factors=False\)", "; give --likelihood of a single kind, with --no-depth",

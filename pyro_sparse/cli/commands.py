@@ -40,6 +40,7 @@ try:
         Explore,
         Forbidden,
         Force,
+        Layer,
         LearnScales,
         MaxRows,
         Missing,
@@ -172,9 +173,8 @@ def fit(
     table: Annotated[
         Path,
         typer.Argument(
-            help=".csv, .tsv, .txt, .xlsx, .sav, .dta, .parquet, .h5ad, .h5mu or .npz; a row for each "
-            "sample, a "
-            "column for each feature; empty cells are missing."
+            help=".csv, .tsv, .txt, .xlsx, .sav, .dta, .parquet, .feather, .h5ad, .h5mu or .npz; a row for "
+            "each sample, a column for each feature; empty cells are missing."
         ),
     ],
     factors: Annotated[
@@ -265,6 +265,7 @@ def fit(
     encoding: Encoding = None,
     missing: Missing = None,
     sheet: Sheet = None,
+    layer: Layer = None,
     anchors: Anchors = None,
     required: Required = None,
     forbidden: Forbidden = None,
@@ -309,7 +310,7 @@ def fit(
 
       pyro-sparse fit answers.xlsx --sheet "wave 2" --missing 999 --anchors "factor 1=q1,q2"
 
-      pyro-sparse fit cells.h5ad -k 20 -l negative_binomial --out cells
+      pyro-sparse fit cells.h5ad --layer counts -k 20 -l negative_binomial --out cells
 
       pyro-sparse fit survey.csv -k 4 -l "q*=ordinal" -l "*=auto" --covariates "age,sex" --groups school
 
@@ -325,7 +326,7 @@ def fit(
         _split(columns), _split(drop), index,
         restarts, steps, seed, device, depth, {} if exposure is None else {"exposure": exposure},
         _split(covariates), _split(groups),
-        reading_of(sep, decimal, thousands, encoding, missing, sheet),
+        reading_of(sep, decimal, thousands, encoding, missing, sheet, layer),
         {name: lines for name, lines in known.items() if lines},
         None if model is None else model_text(model), explore, sample_weight,
         None if sample_weight_type is None else str(sample_weight_type),

@@ -17,6 +17,7 @@ __all__ = [
     "Explore",
     "Forbidden",
     "Force",
+    "Layer",
     "LearnScales",
     "MaxRows",
     "Missing",
@@ -92,6 +93,10 @@ Sheet = Annotated[
         "Sheet of an .xlsx workbook, by name or number; by default the first.",
     ),
 ]
+Layer = Annotated[
+    str | None,
+    _of_reading("NAME", "Layer of an .h5ad file that holds the cells, such as counts; by default its X."),
+]
 Anchors = Annotated[
     list[str] | None,
     _of_edges(
@@ -166,18 +171,19 @@ def reading_of(
     encoding: str | None,
     missing: list[str] | None,
     sheet: str | None,
+    layer: str | None = None,
 ) -> dict[str, Any]:
     """Options of reading as arguments of `data.files.read_table`, those that were given.
 
     Parameters
     ----------
-    sep, decimal, thousands, encoding, sheet : str or None
+    sep, decimal, thousands, encoding, sheet, layer : str or None
     missing : list of str or None
         Each may hold several codes, separated by commas.
     """
     codes = [code.strip() for line in missing or [] for code in line.split(",")]
     given = {
         "sep": sep, "decimal": decimal, "thousands": thousands, "encoding": encoding, "sheet": sheet,
-        "missing": [code for code in codes if code],
+        "layer": layer, "missing": [code for code in codes if code],
     }  # fmt: skip
     return {name: value for name, value in given.items() if value}

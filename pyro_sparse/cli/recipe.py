@@ -110,8 +110,9 @@ class Recipe:
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always", UserWarning)
             frame = read_table(
-                self.table, columns=columns, drop=self.drop, index=self.index, beside=beside, **self.reading
-            )
+                self.table, columns=columns, drop=self.drop, index=self.index, beside=beside, ordered=True,
+                **self.reading,
+            )  # fmt: skip
         for note in notes:
             say(in_options(str(note.message)).removeprefix("TABLE: "))
         if self.measured is not None:  # as the model has them
@@ -305,6 +306,12 @@ def _begin(
         features = recipe.features(frame).drop(columns=recipe.taken)
         missing = int(features.isna().sum().sum())
         say(f"{features.shape[0]} rows, {features.shape[1]} features, {missing} missing cells")
+        if features.shape[1] > features.shape[0]:
+            rows, columns = (", ".join(map(str, names[:2])) for names in (features.index, features.columns))
+            say(
+                f"more columns than rows: rows are samples ({rows}, …) and columns features ({columns}, …); "
+                "where it is the other way round, transpose the table"
+            )
     return model_and_settings
 
 

@@ -23,6 +23,7 @@ import scipy.sparse as sp
 
 from .._utils.sources import check_archive, check_dense, check_file, check_hdf5, check_sparse, reading
 from .columns import sort_out, strangers
+from .ordered_categories import words_of
 from .spreadsheets import read_sheet
 from .survey_files import read_survey
 from .text_files import SEPARATORS, TextFormat, read_text, refuse_repeats
@@ -30,7 +31,7 @@ from .views import join_views
 
 __all__ = ["read_table"]
 
-KINDS = ".csv, .tsv, .tab, .txt, .xlsx, .sav, .dta, .parquet, .h5ad, .h5mu or .npz"
+KINDS = ".csv, .tsv, .tab, .txt, .xlsx, .sav, .dta, .parquet, .feather, .h5ad, .h5mu or .npz"
 # What else than dropping it may be done with a column, by the sort of what it holds (`strangers`).
 _FIXES = {
     "kind": "encode it",
@@ -73,6 +74,8 @@ def read_table(
     encoding: str | None = None,
     missing: Sequence[str | float] = (),
     sheet: str | int | None = None,
+    layer: str | None = None,
+    ordered: bool = False,
 ) -> pd.DataFrame:
     """Read a table of measurements.
 
@@ -81,10 +84,10 @@ def read_table(
     path : str or Path
         ``.csv``; ``.tsv``, ``.tab``, ``.txt`` (tab separated); each also compressed (``.gz``, ``.bz2``,
         ``.xz``, ``.zst``); ``.xlsx``; SPSS's ``.sav``, ``.zsav`` and Stata's ``.dta`` (numbers, not their
-        labels; what the file declares as missing is); ``.parquet``; ``.h5ad`` (its ``X``); ``.h5mu`` (its
-        views, joined as by `pyro_sparse.data.views.join_views`); ``.npz`` (a sparse matrix that scipy saved,
-        or arrays of which one is two-dimensional or named ``X``; optional ``feature_names``,
-        ``sample_names``).
+        labels; what the file declares as missing is); ``.parquet``, ``.feather``; ``.h5ad`` (its ``X``);
+        ``.h5mu`` (its views, joined as by `pyro_sparse.data.views.join_views`); ``.npz`` (a sparse matrix
+        that scipy saved, or arrays of which one is two-dimensional or named ``X``; optional
+        ``feature_names``, ``sample_names``).
     columns : sequence of str, optional
         Names or shell patterns (``"A*"``) of the columns to keep, in the order of the file; by default all.
     drop : sequence of str, optional
@@ -107,12 +110,16 @@ def read_table(
         numbers: "-9" is -9.0) and words. Not in the column of row names.
     sheet : str or int, optional
         Of a workbook: the name of a sheet, or its number from 1; default the first.
+    layer : str, optional
+        Of an ``.h5ad`` file: the layer that holds the cells; default its ``X``.
+    ordered : bool
+        Keep columns of ordered categories, which Parquet and Feather files can hold, as they are.
 
     Returns
     -------
     DataFrame (row, feature)
-        Numeric columns; an empty cell is NaN, True is 1 and False 0. Those of `beside` stand at the end, as
-        they are.
+        Numeric columns, and those that `ordered` keeps; an empty cell is NaN, True is 1 and False 0. Those of
+        `beside` stand at the end, as they are.
 
     Raises
     ------
@@ -135,11 +142,13 @@ def read_table(
     kind = _kind(path)
     text_format = TextFormat(sep, decimal, thousands, encoding)
     _refuse_arguments(kind, text_format, sheet)
+    if layer is not None and kind != ".h5ad":
+        raise ValueError(f"layer: is of .h5ad files, and this is a {kind} file; leave it out")
     codes = _codes_of(missing)
     try:
         with reading(path, kind):
             frame, text_format, notes = _read(
-                path, kind, text_format, codes, None if sheet is None else str(sheet), index
+                path, kind, text_format, codes, None if sheet is None else str(sheet), index, layer
             )
     except ValueError as error:
         if isinstance(error.__cause__, UnicodeError):
@@ -169,7 +178,9 @@ def read_table(
         raise ValueError(
             f"columns, drop: leave none of the {len(names)} columns of {str(path)!r}; choose fewer to drop"
         )
-    features = _numeric(frame, path, text_format)
+    kept_as_they_are = [name for name in frame.columns if ordered and words_of(frame[name].dtype)]
+    numbers = _numeric(frame.drop(columns=kept_as_they_are), path, text_format)
+    features = numbers.join(frame[kept_as_they_are])[list(frame.columns)]
     return features.join(others) if len(beside) else features
 
 
@@ -201,7 +212,13 @@ def _refuse_arguments(kind: str, text_format: TextFormat, sheet: str | int | Non
 
 
 def _read(
-    path: Path, kind: str, text_format: TextFormat, codes: list[str], sheet: str | None, index: str | None
+    path: Path,
+    kind: str,
+    text_format: TextFormat,
+    codes: list[str],
+    sheet: str | None,
+    index: str | None,
+    layer: str | None,
 ) -> tuple[pd.DataFrame, TextFormat, list[str]]:
     """The table as the file has it, how a text was read, and what to say of that."""
     if kind in SEPARATORS:
@@ -212,6 +229,8 @@ def _read(
         frame = _with_marks(frame, text_format)
     elif kind in (".sav", ".dta"):
         frame, notes = read_survey(path, text_format.encoding)
+    elif kind == ".h5ad":
+        frame = _read_h5ad(path, layer)
     else:
         frame = _READERS[kind](path)
     return frame, text_format, notes
@@ -252,7 +271,12 @@ def _without_codes(frame: pd.DataFrame, codes: Sequence[str]) -> pd.DataFrame:
         else:
             words = column.astype("string").str.strip()
             is_code = words.isin(codes) | (pd.to_numeric(words, errors="coerce").isin(numbers))
-        if is_code.fillna(False).any():
+        if isinstance(kind, pd.CategoricalDtype):  # a code is no level
+            labels = column.cat.categories
+            words = labels.astype(str).str.strip()
+            is_label = words.isin(codes) | pd.to_numeric(words, errors="coerce").isin(numbers)
+            frame.isetitem(j, column.cat.remove_categories(labels[is_label]))
+        elif is_code.fillna(False).any():
             cells = column.astype(float) if pd.api.types.is_integer_dtype(kind) else column
             frame.isetitem(j, cells.mask(is_code.fillna(False).astype(bool)).infer_objects())
     return frame
@@ -294,7 +318,17 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     return pd.read_parquet(path)
 
 
-def _read_h5ad(path: Path) -> pd.DataFrame:
+def _read_feather(path: Path) -> pd.DataFrame:
+    try:
+        import pyarrow  # noqa: F401, which pandas reads with
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "path: .feather needs pyarrow; fix: pip install 'pyro-sparse[data]'"
+        ) from error
+    return pd.read_feather(path)
+
+
+def _read_h5ad(path: Path, layer: str | None = None) -> pd.DataFrame:
     try:
         import anndata
         import h5py
@@ -305,9 +339,15 @@ def _read_h5ad(path: Path) -> pd.DataFrame:
     with h5py.File(path, "r") as file:
         check_hdf5(path, file)
     data = anndata.read_h5ad(path)
-    if sp.issparse(data.X):
-        check_sparse(data.X, f"path: X in {str(path)!r}")
-    return data.to_df()
+    if layer is not None and layer not in data.layers:
+        names = ", ".join(map(repr, data.layers)) or "none"
+        raise ValueError(
+            f"layer: {path.name!r} has no layer {layer!r}, its layers: {names}; name one of them"
+        )
+    cells = data.X if layer is None else data.layers[layer]
+    if sp.issparse(cells):
+        check_sparse(cells, f"path: {layer or 'X'} in {str(path)!r}")
+    return data.to_df(layer)
 
 
 def _read_h5mu(path: Path) -> pd.DataFrame:
@@ -395,6 +435,7 @@ def _read_npz(path: Path) -> pd.DataFrame:
 
 _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
     ".npz": _read_npz, ".h5ad": _read_h5ad, ".h5mu": _read_h5mu, ".parquet": _read_parquet,
+    ".feather": _read_feather,
 }  # fmt: skip
 
 
@@ -418,7 +459,7 @@ def _numeric(frame: pd.DataFrame, path: Path, text_format: TextFormat) -> pd.Dat
         names = [name for name, _ in text]
         holds, sort = strangers(frame[names[0]])
         as_index = f"index={names[0]!r}, --index {shlex.quote(names[0])}"
-        fix = f"if it names the rows, make it the index ({as_index})" if sort == "text" else _FIXES[sort]
+        fix = _fix_of_text(frame[names[0]], as_index) if sort == "text" else _FIXES[sort]
         if sort == "quoted" and text_format.decimal == ",":
             fix = "as they have a point, and the table is read with a comma for decimals, say decimal='.'"
         if sort == "cells" and (words := _words(frame[names[0]])):
@@ -429,5 +470,31 @@ def _numeric(frame: pd.DataFrame, path: Path, text_format: TextFormat) -> pd.Dat
         raise ValueError(
             f"columns: {names[0]!r} of {path.name!r} holds {holds}{more}, wanted numbers; drop it "
             f"(drop={names[:6]}, on the command line --drop {shlex.quote(line.getvalue())}), or {fix}"
+            f"{_of_two_answers(frame[names[1:]])}"
         )
     return frame.astype(float)
+
+
+def _fix_of_text(column: pd.Series, as_index: str) -> str:
+    """What a column of words may be: names of rows, two answers, or groups."""
+    words = _answers(column)
+    if len(words) == column.notna().sum():
+        return f"if it names the rows, make it the index ({as_index})"
+    if len(words) == 2:
+        return f"write 0 for {words[0]!r} and 1 for {words[1]!r}"
+    name = shlex.quote(str(column.name))
+    return f"if it says of which batch, site or person a row is, name it so (beside=, --groups {name})"
+
+
+def _of_two_answers(others: pd.DataFrame) -> str:
+    """That columns of two words can be kept, of those that are named beside the first."""
+    for name, column in others.items():
+        words = _answers(column) if not pd.api.types.is_numeric_dtype(column.dtype) else []
+        if len(words) == 2 and column.notna().sum() > 2:
+            return f"; two answers, such as {words[0]!r} and {words[1]!r} in {str(name)!r}, can be 0 and 1"
+    return ""
+
+
+def _answers(column: pd.Series) -> list[str]:
+    words = column.dropna().astype(str).str.strip()
+    return sorted(words[words != ""].unique())

@@ -14,7 +14,9 @@ from .design import level_names
 __all__ = ["rows_by_group"]
 
 
-def rows_by_group(values: Any, samples: list[str], of: str = "X") -> dict[str, NDArray[np.intp]]:
+def rows_by_group(
+    values: Any, samples: list[str], of: str = "X", repeats: NDArray[np.intp] | None = None
+) -> dict[str, NDArray[np.intp]]:
     """Rows of each group, in the order of categories or of the alphabet.
 
     Parameters
@@ -25,6 +27,8 @@ def rows_by_group(values: Any, samples: list[str], of: str = "X") -> dict[str, N
         Names of the rows.
     of : str
         What messages call what has these rows.
+    repeats : ndarray of int, optional
+        Numbers of rows, each as often as it counts; by default each counts once.
 
     Raises
     ------
@@ -68,7 +72,7 @@ def rows_by_group(values: Any, samples: list[str], of: str = "X") -> dict[str, N
         order = list(dict.fromkeys(level_names(pd.Series(column.cat.categories))))
     rows = {level: np.flatnonzero((words == level).to_numpy()) for level in order}
     for level, at in rows.items():
-        if len(at) == 1:
+        if len(at) == 1 and (repeats is None or (repeats == at[0]).sum() == 1):
             raise ValueError(
                 f"groups: {level!r} has one row, row {at[0]}, and one row has no variance; wanted two of "
                 "each group at least: join it with another"

@@ -140,6 +140,7 @@ def read_long(
     order, broken, stamps = np.argsort(sequence, kind="stable"), np.zeros(len(table), dtype=bool), None
     jitter = 0.0
     if time is not None:
+        table = table.assign(**{str(time): _with_dtype(table[str(time)])})
         order, broken, stamps, step, jitter = _sort(table[str(time)], sequence, names, step)
     elif step is not None:
         raise ValueError(f"time_step={step!r}: there is no time column to measure; give time= as well")
@@ -183,7 +184,7 @@ def _sort(
             f"time: column {stamps.name!r} is missing in row {int(missing.argmax())} "
             f"({int(missing.sum())} such row(s)); give every row its time, or drop it"
         )
-    clock, step, unit = cast("tuple[np.ndarray, float | None, str]", _clock(stamps.infer_objects(), step))
+    clock, step, unit = cast("tuple[np.ndarray, float | None, str]", _clock(stamps, step))
     order = np.lexsort((clock, sequence))
     clock, sequence, stamps = clock[order], sequence[order], stamps.iloc[order].to_numpy()
     inner = np.flatnonzero(np.diff(sequence) == 0) + 1  # frames with a frame before them
@@ -231,6 +232,28 @@ def _sort(
     return order, broken, stamps, step, jitter
 
 
+def _with_dtype(stamps: pd.Series) -> pd.Series:
+    """Objects as what all of them are: dates, and decimal numbers, as databases give them."""
+    stamps = stamps.infer_objects()
+    if not kinds.is_object_dtype(stamps.dtype):
+        return stamps
+    kind = kinds.infer_dtype(stamps, skipna=True)
+    if kind in ("date", "datetime"):
+        try:
+            return pd.to_datetime(stamps)
+        except (ValueError, OverflowError) as error:
+            raise ValueError(
+                f"time: column {stamps.name!r} holds {kind} values that are no time stamps of pandas "
+                f"({error}); give periods (pandas.PeriodIndex(…, freq='D')), which have no such "
+                "limits, or numbers"
+            ) from error
+    if kind != "decimal":
+        return stamps
+    if stamps.notna().all() and all(stamp.is_finite() and stamp == int(stamp) for stamp in stamps):
+        return stamps.map(int).infer_objects()  # every digit: floats have 16 of them
+    return pd.to_numeric(stamps)
+
+
 def _in_words(step: float, unit: str) -> str:
     return str(pd.Timedelta(int(step), unit="ns")) if unit == "ns" else f"{step:g}{unit and ' '}{unit}"
 
@@ -270,8 +293,10 @@ def _clock(stamps: pd.Series, step: TimeStep | None) -> tuple[np.ndarray, TimeSt
     if isinstance(kind, pd.PeriodDtype):
         return stamps.astype("int64").to_numpy(), step, kind.freq.rule_code
     if not kinds.is_numeric_dtype(kind) or kinds.is_bool_dtype(kind):
+        cells = kinds.infer_dtype(stamps)  # of text the dtype depends on the version of pandas
+        holds = "text" if cells == "string" else f"{cells} values" if kinds.is_object_dtype(kind) else kind
         raise TypeError(
-            f"time: column {stamps.name!r} holds {kind}; wanted numbers, datetimes or periods "
+            f"time: column {stamps.name!r} holds {holds}; wanted numbers, datetimes or periods "
             "(pandas.to_datetime reads text)"
         )
     clock = stamps.to_numpy(dtype="int64" if kinds.is_integer_dtype(kind) else float)

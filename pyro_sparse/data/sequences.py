@@ -279,7 +279,7 @@ def as_sequences(
         Column (or index level) of a DataFrame that says which sequence a row belongs to. Sequences come
         sorted by it: categories in their own order, text by the numbers in it ("s2" before "s10").
     time : label, optional
-        Column (or index level) of a DataFrame to sort by: numbers, datetimes or periods.
+        Column (or index level) of a DataFrame to sort by: numbers, dates, datetimes or periods.
     time_step : number or time difference, optional
         Time from one frame to the next, by default the most common difference. A larger difference is a gap;
         one that is not a multiple of it is an error. Where a step is given, differences may be off whole

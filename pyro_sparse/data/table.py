@@ -255,6 +255,13 @@ class Table:
         return self if self.caller_rows is None else self.caller_rows
 
     @property
+    def caller_row(self) -> np.ndarray | None:
+        """Which row of the caller each row is, where frequency weights repeat rows and all are here."""
+        if self.weights is None or self.weights.kind != "frequency" or len(self.x) != self.weights.counted:
+            return None
+        return np.repeat(np.arange(len(self.weights.values)), self.weights.values.astype(int))
+
+    @property
     def n_counted(self) -> int:
         """Rows of the fit, as the likelihood counts them; also where the rows themselves are not here."""
         return len(self.sample_names) if self.weights is None else self.weights.counted

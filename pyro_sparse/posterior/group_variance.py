@@ -14,11 +14,12 @@ rows. :math:`C_g` solves this for the covariance :math:`D_g` of each draw, witho
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data.groups import rows_by_group
 from . import arviz as _arviz
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class GroupRows(NamedTuple):
     correlation : ndarray (chain, draw, factor, factor)
         Of the same draws.
     samples, factors : list of str
+    caller_row : ndarray of int (row,) or None
+        Which row of the caller each is, where frequency weights repeat rows.
     """
 
     scores: Array
@@ -53,6 +56,7 @@ class GroupRows(NamedTuple):
     correlation: Array
     samples: list[str]
     factors: list[str]
+    caller_row: NDArray[np.intp] | None = None
 
     @classmethod
     def of(cls, idata: ArvizData) -> GroupRows:
@@ -77,7 +81,8 @@ class GroupRows(NamedTuple):
                 "groups: the edge posterior has no draws of scores, which say how factors vary in groups; "
                 "wanted fit.edge_posterior(scores=True)"
             )
-        z = _arviz.get_group(idata, "scores")["z"].transpose("chain", "draw", "sample", "factor")
+        of_rows = _arviz.get_group(idata, "scores")
+        z = of_rows["z"].transpose("chain", "draw", "sample", "factor")
         kept = np.flatnonzero(_arviz.get_group(idata, "sample_stats")["kept"].to_numpy())
         posterior = _arviz.get_group(idata, "posterior")
         n, wanted = posterior.sizes["draw"], z.sizes["draw"]
@@ -95,7 +100,28 @@ class GroupRows(NamedTuple):
             correlation.astype(float),
             [str(name) for name in z["sample"].to_numpy()],
             [str(name) for name in z["factor"].to_numpy()],
+            of_rows["caller_row"].to_numpy() if "caller_row" in of_rows else None,
         )
+
+    def of_groups(self, values: Any) -> dict[str, NDArray[np.intp]]:
+        """Rows of each group; of frequency weights each row of the caller as often as it counts.
+
+        Parameters
+        ----------
+        values : Series, categorical or array (row,)
+            A level for each row of the caller, or for each row of the scores.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `rows_by_group`.
+        """
+        if self.caller_row is None or np.shape(values)[:1] == (len(self.samples),):
+            return rows_by_group(values, self.samples, "the scores")
+        first = np.flatnonzero(np.diff(self.caller_row, prepend=-1))
+        names = [self.samples[i] for i in first]
+        of_caller = rows_by_group(values, names, "the fit", self.caller_row)
+        return {level: np.flatnonzero(np.isin(self.caller_row, at)) for level, at in of_caller.items()}
 
 
 def shares_within(

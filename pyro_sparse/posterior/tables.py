@@ -78,6 +78,7 @@ def to_arviz(
     log_likelihood: ArrayLike | None = None,
     scores: ArrayLike | None = None,
     rows: Sequence[str] | None = None,
+    caller_row: ArrayLike | None = None,
     X: TableLike | None = None,
     findings: Sequence[Finding] = (),
     confirmed: Sequence[str] = (),
@@ -128,6 +129,8 @@ def to_arviz(
         Draws of the rows' factors; of `kept` chains they become a group.
     rows : sequence of str, optional
         Names of these rows.
+    caller_row : array_like of int, shape (row,), optional
+        Which row of the caller each of these is, where frequency weights repeat rows.
     X : array_like of shape (sample, feature), optional
         Stored as `observed_data` when it has at most a million cells.
     findings : sequence of Finding
@@ -193,6 +196,8 @@ def to_arviz(
         groups["log_likelihood"] = {"x": (("chain", "draw", "sample"), np.asarray(log_likelihood)[good])}
     if scores is not None:
         groups["scores"] = {"z": (("chain", "draw", "sample", "factor"), np.asarray(scores)[good])}
+        if caller_row is not None:
+            groups["scores"]["caller_row"] = (("sample",), np.asarray(caller_row))
     if log_likelihood is not None or scores is not None:
         coords["sample"] = list(rows or fit.sample_names)
         if x is not None and len(x) != len(coords["sample"]):

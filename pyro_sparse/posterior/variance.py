@@ -22,7 +22,6 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from ..data.groups import rows_by_group
 from ..data.views import views_of
 from . import arviz as _arviz
 from .draw_table import draw_table
@@ -60,7 +59,8 @@ def variance_explained(
         Features by view. Default: what stands before ":" in their names (`join_views`); else all in one view.
     groups : Series, categorical or array (row,), optional
         A level (batch, site, condition) for each row of the fit, in its order: shares are those within each
-        group. Of a linear decoder and `edge_posterior(scores=True)`.
+        group, in which a row counts as often as its frequency weight says. Of a linear decoder and
+        `edge_posterior(scores=True)`.
     active : float
         Share from which a factor is active in a view, in (0, 1).
     prob : float
@@ -112,7 +112,7 @@ def variance_explained(
     members = _members(views, features)
     if groups is not None:
         rows = GroupRows.of(idata)
-        by_group = rows_by_group(groups, rows.samples, "the scores")
+        by_group = rows.of_groups(groups)
         return _within_groups(idata, rows, by_group, members, active, prob, kind)
     kept = np.flatnonzero(_arviz.get_group(idata, "sample_stats")["kept"].to_numpy())
     loading = posterior["weight"].isel(chain=kept).transpose("chain", "draw", "feature", "factor")

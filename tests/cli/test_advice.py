@@ -74,7 +74,7 @@ PUT_TOGETHER = {
     r" text \('\S+' codec can't decode[^)]*\)": _latin,
     r"missing=(\[[^\]]*\])": lambda p: _of_table("a,b\n1,2\n-,3\nx,4\n", p),
     r"drop=\[.*?\], on the command line (?=--drop)": lambda p: _of_table("a,b\n1,2\nx,3\n", p),
-    r"\bdrop them: (\[.*\])$": _useless,
+    r"\bdrop them: (\[[^\]]*\])(?=$|, or )": _useless,
 }
 
 
@@ -93,6 +93,12 @@ def test_every_entry_is_for_a_message_that_there_is(entry, tmp_path):
         ("path: 't.csv' …: sep=';', decimal=','", 'TABLE: \'t.csv\' …: --sep ";", --decimal ","'),
         ("say what stands for missing: missing=['-', 'no answer']", "--missing - --missing 'no answer'"),
         ("drop them: ['a', 'b,c']", "drop them: --drop 'a,\"b,c\"'"),
+        ("drop them: ['a', 'b'], or what holds no", "drop them: --drop a,b, or what holds no"),
+        (
+            'give the column likelihood="ordinal", or take the numbers of its categories (.cat.codes, '
+            "with NaN for -1) if they are",
+            'read it as levels (-l "NAME=ordinal" -l "*=normal"), or write the numbers of its categories if',
+        ),
         ("required: edge ('x1', 0) is also forbidden", "--required: 'x1' on factor 1 is also forbidden"),
         ("more restarts, or an anchor for it", "more restarts (--restarts), or an anchor (--anchors) for it"),
         ("the first in row 3, counted from 0", "the first in row 4 below the names"),

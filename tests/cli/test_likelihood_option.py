@@ -68,3 +68,28 @@ def test_a_column_nobody_means_is_a_message_before_the_fit(survey, tmp_path):
     assert isinstance(result.exception, ValueError)  # which `main` makes a message and exit status 2 of
     assert "no key means column 'size'" in str(result.exception)
     assert not (tmp_path / "fit").exists()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of so short a fit
+def test_ordered_categories_of_a_file_are_read_as_levels_as_in_python(survey, tmp_path):
+    """Before, the command refused a Parquet file whose table `pyro_sparse.fit` took."""
+    pytest.importorskip("pyarrow")
+    table = pd.read_csv(survey)
+    words = ["never", "rarely", "often", "always"]
+    for name in ("q0", "q1", "q2"):
+        table[name] = pd.Categorical.from_codes(table[name] - 1, words, ordered=True)
+    path, out = tmp_path / "survey.parquet", tmp_path / "out"
+    table.to_parquet(path)
+    options = ["-k", "1", "--restarts", "2", "--steps", "30", "--edges", "score", "--decoder", "linear"]
+    kinds = ["-l", "q*=ordinal", "-l", "*=normal"]
+    result = CliRunner().invoke(app, ["fit", str(path), *kinds, *options, "--out", str(out)])
+    assert result.exit_code in (0, 3), result.output
+    fit = ps.load(out / "model.pt")
+    assert fit.model.likelihood.labels[:3] == (tuple(words),) * 3
+    again = ps.fit(
+        ps.models.SparseDecoder(
+            n_factors=1, decoder="linear", likelihood={"q*": "ordinal", "*": "normal"}
+        ),
+        table, restarts=2, steps=30, seed=0, progress=False,
+    )  # fmt: skip
+    np.testing.assert_array_equal(fit.weights, again.weights)

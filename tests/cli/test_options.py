@@ -44,6 +44,19 @@ def frame():
 
 
 @pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_a_table_with_more_columns_than_rows_says_which_are_samples(run, tmp_path, is_transposed):
+    """Samples in columns, as gene tables have them, were fitted as features without a word."""
+    x = np.random.default_rng(0).normal(size=(12, 15)).round(3)
+    table = pd.DataFrame(x, [f"gene{i}" for i in range(12)], [f"cell{j}" for j in range(15)])
+    (table.T if is_transposed else table).to_csv(tmp_path / "t.csv")
+    done = run("fit", tmp_path / "t.csv", *QUICK, "--out", tmp_path / "out")
+    assert done.code in (0, 3), done.err
+    said = "rows are samples (gene0, gene1, …) and columns features (cell0, cell1, …)"
+    assert (said in " ".join(done.err.split())) is not is_transposed
+
+
+@pytest.mark.usefixtures("hurried")
 def test_a_german_table_with_codes_for_missing_cells_and_anchors(run, frame, tmp_path):
     table = frame.copy()
     table.iloc[3, 2], table.iloc[5, 1] = 999, -9

@@ -148,10 +148,68 @@ def test_index_column(frame, tmp_path):
         read_table(tmp_path / "t.csv")
 
 
+def test_a_column_of_words_is_names_answers_or_groups(tmp_path):
+    """Yes and no were to be dropped, or to name the rows."""
+    table = pd.DataFrame({
+        "name": list("pqrstu"), "passed": ["yes", "no"] * 3, "school": list("aabbcc"), "x": range(6),
+    })  # fmt: skip
+    table.to_csv(tmp_path / "t.csv", index=False)
+
+    def complaint(**options):
+        with pytest.raises(ValueError, match="wanted numbers") as error:
+            read_table(tmp_path / "t.csv", **options)
+        return str(error.value)
+
+    text = complaint()
+    assert "if it names the rows, make it the index (index='name', --index name)" in text
+    assert text.endswith("; two answers, such as 'no' and 'yes' in 'passed', can be 0 and 1")
+    assert complaint(index="name").endswith("--drop passed,school), or write 0 for 'no' and 1 for 'yes'")
+    assert "name it so (beside=, --groups school)" in complaint(drop=["name", "passed"])
+
+
 def test_parquet(frame, tmp_path):
     pytest.importorskip("pyarrow")
     frame.to_parquet(tmp_path / "t.parquet")
     assert_frame_equal(read_table(tmp_path / "t.parquet"), frame)
+
+
+def test_feather(frame, tmp_path):
+    pytest.importorskip("pyarrow")
+    frame.reset_index(drop=True).to_feather(tmp_path / "t.feather")
+    assert_frame_equal(read_table(tmp_path / "t.feather"), frame.reset_index(drop=True))
+
+
+@pytest.mark.parametrize(
+    ("categories", "code", "left"),
+    [(["never", "often", "refused"], "refused", ["never", "often"]), ([1, 2, 9], 9, [1, 2])],
+)
+def test_ordered_categories_are_kept_where_asked_and_codes_are_no_level(tmp_path, categories, code, left):
+    pytest.importorskip("pyarrow")
+    levels = pd.Categorical.from_codes([0, 1, 2, -1], categories, ordered=True)
+    frame = pd.DataFrame({"q": levels, "x": [1.0, 2.0, 3.0, 4.0]})
+    frame.to_feather(tmp_path / "t.feather")
+    assert_frame_equal(read_table(tmp_path / "t.feather", ordered=True), frame)
+    with pytest.raises(ValueError, match="'q' of 't.feather' holds ordered categories"):
+        read_table(tmp_path / "t.feather")
+    read = read_table(tmp_path / "t.feather", ordered=True, missing=[code])
+    assert read["q"].cat.categories.tolist() == left
+    assert read["q"].isna().tolist() == [False, False, True, True]
+
+
+def test_a_layer_of_h5ad_is_read_where_asked(frame, tmp_path):
+    anndata = pytest.importorskip("anndata")
+    data = anndata.AnnData(frame.fillna(0.0))
+    data.layers["counts"] = sp.csr_matrix(2 * data.X)
+    data.write_h5ad(tmp_path / "t.h5ad")
+    counts = read_table(tmp_path / "t.h5ad", layer="counts")
+    assert_frame_equal(counts, 2 * frame.fillna(0.0), check_names=False)
+    with pytest.raises(
+        ValueError, match="layer: 't.h5ad' has no layer 'raw', its layers: 'counts'; name one"
+    ):
+        read_table(tmp_path / "t.h5ad", layer="raw")
+    frame.to_csv(tmp_path / "t.csv")
+    with pytest.raises(ValueError, match=r"layer: is of .h5ad files, and this is a .csv file; leave it out"):
+        read_table(tmp_path / "t.csv", layer="counts")
 
 
 def test_h5ad(frame, tmp_path):

@@ -42,7 +42,7 @@ READ = {"id": "who", "time": "t", "actions": ["do"]}
         (table(), {"time": "t", "feature_names": ["x"]}, ValueError,
          "time: sequence '0' has two rows at 0 (8 such"),
         (table(t=[str(d) for d in DAYS]), READ, TypeError,
-         f"time: column 't' holds {TEXT}; wanted numbers, datetimes"),
+         "time: column 't' holds text; wanted numbers, datetimes"),
         (table(t=[True, False] * 8), READ, TypeError, "time: column 't' holds bool"),
         (table(t=at(np.arange(16.0), 3, 3.5)), READ, ValueError,
          "time: sequence 'a' goes from 2.0 to 3.5, 1.5 steps of 1 (2 such pair(s)); wanted whole steps"),

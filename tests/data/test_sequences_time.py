@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from datetime import date
+from decimal import Decimal
 from itertools import pairwise
 
 import numpy as np
@@ -98,6 +100,37 @@ def test_time_stamps_of_every_kind(times, gaps, step):
     np.testing.assert_array_equal(np.ones_like(linked) if got.linked is None else got.linked[0], linked)
     assert got.step == step
     assert list(got.time[0]) == list(times if times.dtype == object else pd.Series(times).to_numpy())
+
+
+@pytest.mark.parametrize("written", [MONTHS + LATER, pd.date_range("2020-02-20", periods=14).astype(str)])
+def test_dates_of_a_database_are_time_stamps(written):
+    """Columns of `datetime.date` came as objects and were refused."""
+    stamps = pd.to_datetime(written)
+    got, wanted = timed(np.array(stamps.date, dtype=object)), timed(stamps)
+    assert got.step == wanted.step and got.linked is None or (got.linked == wanted.linked).all()
+    np.testing.assert_array_equal(got.time, wanted.time)
+
+
+def test_decimal_numbers_of_a_database_keep_every_digit():
+    clock = 10**17 + np.r_[0:3, 5:15]  # as floats consecutive ones would be one
+    got = timed(np.array([Decimal(int(t)) for t in clock], dtype=object))
+    assert got.step == 1 and not got.linked[0, 3]
+    np.testing.assert_array_equal(got.time[0], clock)
+    tenths = timed(np.array([Decimal(int(t)) / 10 for t in range(12)], dtype=object))
+    assert tenths.step == pytest.approx(0.1) and tenths.linked is None
+
+
+def test_objects_that_are_no_time_are_refused_in_words():
+    days = np.array([date(1200 + i, 1, 1) for i in range(12)], dtype=object)
+    with pytest.raises(ValueError, match=r"holds date values that are no time stamps .*freq='D'"):
+        timed(days)
+    assert timed(pd.PeriodIndex([str(day) for day in days], freq="Y")).step == 1
+    with pytest.raises(TypeError, match="holds text; wanted numbers, datetimes or periods"):
+        timed(np.array([f"t{i}" for i in range(12)], dtype=object))
+    with pytest.raises(TypeError, match="holds mixed values; wanted numbers, datetimes or periods"):
+        timed(np.array([Decimal(1), 2.5, Decimal(4), 5.5], dtype=object))
+    with pytest.raises(ValueError, match="time: column 't' is inf in row 3"):
+        timed(np.array([*map(Decimal, (0, 1, 2, "Infinity", 4, 5))], dtype=object))
 
 
 def test_the_step_can_be_given():

@@ -253,13 +253,14 @@ def test_groups_of_columns_never_seen_together_are_named(n_groups):
     assert found.size == (np.triu(together.T @ together == 0, 1)).sum()
 
 
-def test_skewed_levels_are_ordinal():
+@pytest.mark.parametrize("n_levels", [5, 7])
+def test_skewed_levels_are_ordinal(n_levels):
     rng = np.random.default_rng(0)
     y = 0.75 * rng.normal(size=(N, 1)) + 0.66 * rng.normal(size=(N, 8))
-    cuts = np.linspace(-1.2, 1.2, 4)
+    cuts = np.linspace(-1.2, 1.2, n_levels - 1)
     skewed = np.stack([np.digitize(y[:, j], cuts + (1.4 if j % 2 else -1.4)) for j in range(8)], 1)
     found = only(skewed)
-    assert found.is_doubt and "ordinal" in found.message and "5 levels" in found.message
+    assert found.is_doubt and "ordinal" in found.message and f"{n_levels} levels" in found.message
     assert not ps.check_table(np.digitize(y, cuts))
 
 
@@ -285,6 +286,29 @@ def test_batches_are_seen(order):
     found = only(shifted)
     assert found.is_doubt and found.kind == "groups" and "groups=" in found.remedy
     assert ps.check_table(shifted, groups=batch) == []
+
+
+@pytest.mark.parametrize("kind", ["poisson", "negative_binomial"])
+def test_batches_of_counts_are_seen_in_mixed_order(kind):
+    """Clusters were looked for in measurements only."""
+    rng = np.random.default_rng(3)
+    batch = rng.permutation(np.arange(450) % 3)
+
+    def counts(log_rates):
+        spread = rng.gamma(5, 1 / 5, log_rates.shape) if kind == "negative_binomial" else 1.0
+        return pd.DataFrame(rng.poisson(np.exp(2.5 + 0.4 * log_rates) * spread), columns=clean().columns)
+
+    rates = clean(n=450).to_numpy()
+    assert not [finding for finding in ps.check_table(counts(rates), kind) if finding.kind == "groups"]
+    shifted = counts(rates + 2.0 * np.random.default_rng(4).normal(size=(3, 9))[batch])
+    (found,) = [finding for finding in ps.check_table(shifted, kind) if finding.kind == "groups"]
+    assert found.is_doubt and "fall into 3 clusters" in found.message
+    beside = pd.concat([shifted, clean(1001, n=450).add_prefix("m_").iloc[:, :4]], axis=1)
+    kinds = {"x*": kind, "m_*": "normal"}
+    (found,) = [finding for finding in ps.check_table(beside, kinds) if finding.kind == "groups"]
+    assert "most of the columns 'x0'" in found.message
+    told = ps.check_table(shifted, kind, groups=batch)
+    assert not [finding for finding in told if finding.kind == "groups"]
 
 
 @pytest.mark.parametrize("kind", ["numbers", "answers"])

@@ -158,6 +158,27 @@ def test_weights_of_one_are_none_to_the_bit(table):
     assert_array_equal(fitted(table.drop(columns="w"), sample_weight=np.ones(N)).weights, plain.weights)
 
 
+def test_groups_of_frequency_weights_are_of_the_rows_as_they_were_given(table):
+    """Before, `variance_explained` wanted a level for each of the repeated rows."""
+    group = np.repeat(["a", "b", "c"], [20, 39, 1])
+    table = table.assign(w=np.append(table.w[:-1], 3))  # the one row of "c" counts three times
+    plain = fitted(repeated(table)).edge_posterior(scores=True, **CHAINS)
+    idata = fitted(table, **FREQUENCY).edge_posterior(scores=True, **CHAINS)
+    wanted = ps.variance_explained(plain, groups=np.repeat(group, table.w.astype(int)))
+    pd.testing.assert_frame_equal(ps.variance_explained(idata, groups=group), wanted)
+    by_name = pd.Series(group, table.index)
+    pd.testing.assert_frame_equal(ps.variance_explained(idata, groups=by_name), wanted)
+    same_rows = ps.variance_explained(idata, groups=np.repeat(group, table.w.astype(int)))
+    pd.testing.assert_frame_equal(same_rows, wanted)
+    with pytest.raises(
+        ValueError, match="groups: has 59 values, wanted one for each of the 60 rows of the f"
+    ):
+        ps.variance_explained(idata, groups=group[1:])
+    once = table.assign(w=np.append(table.w[:-1], 1))
+    with pytest.raises(ValueError, match="groups: 'c' has one row, row 59"):
+        ps.variance_explained(fitted(once, **FREQUENCY).edge_posterior(scores=True, **CHAINS), groups=group)
+
+
 def test_survey_weights_are_weighted_moments_of_effective_rows(table):
     fit = fitted(table, **SURVEY)
     x, share = table.drop(columns="w").to_numpy(), table.w.to_numpy() / table.w.sum()

@@ -470,6 +470,7 @@ def _packed(
         log_likelihood=_row_levels(fit, chains, table),
         scores=chains.scores,
         rows=table.sample_names,
+        caller_row=table.caller_row,
         labels={} if fit.table.design is None else {"covariate": fit.table.design.contrasts()[0]},
         edge=chains.edge,
         weight=chains.weight,
