@@ -31,6 +31,7 @@ _MANY_AT_ZERO = 0.1  # share of tasks without a weight at the mode that is said
 _CHANCE = 0.01  # of gains as large where these tasks use no latent
 _WIDER = 10  # by what the spike that a remedy names is wider
 _LIKELY = 0.95  # mean probability of the mode's edges: as sure as edges that are called present
+_LEAST_EDGES = 20  # at the mode: of fewer the mean is that of a few tasks, and the closed form is a rough one
 # Dispersion from which probabilities are too sure, and standard errors that it is from 1. Of forty tasks of
 # 80 Poisson counts it was .92 to 1.06; of negative binomial ones of concentration 3 it was 1.68 to 2.48, by
 # seven standard errors and more (seeds 1000 to 1019).
@@ -213,7 +214,7 @@ def unlikely_findings(probability: np.ndarray, names: Sequence[str]) -> list[Fin
         Of these tasks.
     """
     there = np.isfinite(probability)
-    if not there.any() or (mean := float(probability[there].mean())) >= _LIKELY:
+    if there.sum() < _LEAST_EDGES or (mean := float(probability[there].mean())) >= _LIKELY:
         return []
     of_task = np.where(there, probability, 0).sum(1) / np.maximum(there.sum(1), 1)
     tasks = tuple(names[t] for t in np.flatnonzero(there.any(1) & (of_task < _LIKELY)))

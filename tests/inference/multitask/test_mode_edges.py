@@ -82,17 +82,15 @@ def test_edges_that_noise_alone_could_have_made_are_less_probable():
 
 
 def test_a_finding_names_the_tasks_whose_edges_are_in_doubt():
-    names, nan = list("abc"), np.nan
-    probability = np.array([[0.99, nan], [0.5, 0.7], [nan, nan]])
+    names, nan = [f"{letter}{n}" for n in range(7) for letter in "abc"], np.nan
+    probability = np.tile([[0.99, nan], [0.5, 0.7], [nan, nan]], (7, 1))
     (note,) = unlikely_findings(probability, names)
-    assert note.kind == "mode" and note.columns == ("b",) and not note.is_doubt
-    assert (
-        note.size == pytest.approx(0.73)
-        and "some 0.73" in note.message
-        and "1 of 3 tasks: b)" in note.message
-    )
+    assert note.kind == "mode" and note.columns == tuple(f"b{n}" for n in range(7)) and not note.is_doubt
+    assert note.size == pytest.approx(0.73) and "some 0.73" in note.message
+    assert "7 of 21 tasks: b0, b1, b2, b3, b4, …)" in note.message
     assert unlikely_findings(np.where(probability < 0.9, 0.96, probability), names) == []
-    assert unlikely_findings(np.full((3, 2), nan), names) == []
+    assert unlikely_findings(np.full((3, 2), nan), names[:3]) == []
+    assert unlikely_findings(probability[:18], names[:18]) == []  # 18 edges
 
 
 @pytest.fixture(scope="module")
