@@ -217,7 +217,7 @@ def unlikely_findings(probability: np.ndarray, names: Sequence[str]) -> list[Fin
     if there.sum() < _LEAST_EDGES or (mean := float(probability[there].mean())) >= _LIKELY:
         return []
     of_task = np.where(there, probability, 0).sum(1) / np.maximum(there.sum(1), 1)
-    tasks = tuple(names[t] for t in np.flatnonzero(there.any(1) & (of_task < _LIKELY)))
+    tasks = tuple(names[t] for t in np.flatnonzero(there.any(1) & (of_task < _LIKELY)).tolist())
     listed = ", ".join(tasks[:_NAMED]) + (", …" if len(tasks) > _NAMED else "")
     return [
         Finding(
