@@ -75,7 +75,8 @@ class MultiTaskSparseRegressor(
     ----------
     coef_ : ndarray (task, latent)
         Weights in units of the target per standard deviation of the latent; exact zeros unless ridge. They
-        are a mode: where `fit_` finds that it is 0 for want of rows, predictions go by posterior means.
+        are a mode: where `fit_` has the finding "mode" (rows are too few for it), predictions go by posterior
+        means.
     tasks_ : ndarray (task,)
         Names of the tasks: labels of `task`, or the target's columns, by number where they have no names.
     fit_ : MultiTaskFit

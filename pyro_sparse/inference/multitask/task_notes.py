@@ -20,6 +20,7 @@ __all__ = [
     "latent_findings",
     "linear_map_only",
     "mode_findings",
+    "unlikely_findings",
     "unused",
 ]
 
@@ -29,6 +30,8 @@ _NOTHING = 1.0  # variances of the target: what the task's mean does
 _MANY_AT_ZERO = 0.1  # share of tasks without a weight at the mode that is said
 _CHANCE = 0.01  # of gains as large where these tasks use no latent
 _WIDER = 10  # by what the spike that a remedy names is wider
+_LIKELY = 0.95  # mean probability of the mode's edges: as sure as edges that are called present
+_LEAST_EDGES = 20  # at the mode: of fewer the mean is that of a few tasks, and the closed form is a rough one
 # Dispersion from which probabilities are too sure, and standard errors that it is from 1. Of forty tasks of
 # 80 Poisson counts it was .92 to 1.06; of negative binomial ones of concentration 3 it was 1.68 to 2.48, by
 # seven standard errors and more (seeds 1000 to 1019).
@@ -196,6 +199,36 @@ def mode_findings(
             f"wider spike, prior=SpikeSlabLasso(lambda0={max(spike / _WIDER, 2 * slab):.3g}, a=1.0, b=1.0)",
             columns=tuple(names[t] for t in idle),
             size=len(idle) / len(names),
+        )
+    ]
+
+
+def unlikely_findings(probability: np.ndarray, names: Sequence[str]) -> list[Finding]:
+    """Edges at the mode that are, taken together, less probable than edges that are called present.
+
+    Parameters
+    ----------
+    probability : ndarray (task, latent)
+        Of the edges at the mode (`mode_edges.mode_edge_probability`); NaN where there is none.
+    names : sequence of str
+        Of these tasks.
+    """
+    there = np.isfinite(probability)
+    if there.sum() < _LEAST_EDGES or (mean := float(probability[there].mean())) >= _LIKELY:
+        return []
+    of_task = np.where(there, probability, 0).sum(1) / np.maximum(there.sum(1), 1)
+    tasks = tuple(names[t] for t in np.flatnonzero(there.any(1) & (of_task < _LIKELY)).tolist())
+    listed = ", ".join(tasks[:_NAMED]) + (", …" if len(tasks) > _NAMED else "")
+    return [
+        Finding(
+            "mode",
+            f"edges at the mode have a mean probability of some {mean:.2g}, given the noise learned from all "
+            f"tasks (lower than {_LIKELY} in {len(tasks)} of {len(names)} tasks: {listed}): few rows with "
+            "much noise make weights that are chance",
+            "take edges and weights from edge_posterior(), as predict() does, not from fit.weights; or give "
+            "more rows a task",
+            columns=tasks,
+            size=mean,
         )
     ]
 

@@ -33,14 +33,14 @@ from ..training.fit_result import FitResult
 from ..training.restarts import align_latents, in_frame
 from .bilevel import left_out_error, samples
 from .mean_weights import at_mean_weights
-from .outcomes import dense_gain, dense_model, dispersion
+from .mode_edges import mode_doubts
+from .outcomes import dense_model, dispersion
 from .task_means import mean_error
 from .task_notes import (
     dispersion_findings,
     error_findings,
     latent_findings,
     linear_map_only,
-    mode_findings,
     unused,
 )
 from .task_run import in_chunks, raw_latents, solve_tasks
@@ -227,12 +227,12 @@ class MultiTaskFit(FitResult):
             doubts += dispersion_findings(
                 dispersion(dense_model(models[best], some, settings["ridge"]), some)
             )
-        at_zero: list[Finding] = []
+        of_mode: list[Finding] = []
         if inner == "ridge":
             doubts += linear_map_only()
         else:
             doubts += latent_findings(similarity, blocks[best][permutation[best]], best, names)
-            at_zero = _at_zero(models[best], some, settings["ridge"], tasks.task_names)
+            of_mode = mode_doubts(models[best], some, settings["ridge"], tasks.task_names)
         return cls(
             models=models,
             tasks=tasks,
@@ -251,9 +251,9 @@ class MultiTaskFit(FitResult):
             findings=[
                 *findings,
                 *doubts,
-                *at_zero,
+                *of_mode,
                 *only_restart(len(models)),
-                *unused(models[best], bool(at_zero)),
+                *unused(models[best], bool(of_mode)),
             ],
         )
 
@@ -392,7 +392,8 @@ class MultiTaskFit(FitResult):
 
         Outcomes that are not normal are predicted by the posterior means of the weights, those that `summary`
         shows. Their mode, `fit.weights`, is 0 where the rows of a task say less of a weight than the prior's
-        spike wants; a fit with normal outcomes that has the finding "mode" is treated alike.
+        spike wants, and with few rows of much noise it has weights that are chance. A fit with normal
+        outcomes is treated alike where it has the finding "mode", which says so.
 
         Parameters
         ----------
@@ -464,8 +465,8 @@ class MultiTaskFit(FitResult):
 
     @property
     def _means_by_default(self) -> bool:
-        at_zero = any(finding.kind == "mode" for finding in self.findings)
-        return (self.model.likelihood is not None or at_zero) and self._has_means
+        of_mode = any(finding.kind == "mode" for finding in self.findings)
+        return (self.model.likelihood is not None or of_mode) and self._has_means
 
     @property
     def _has_means(self) -> bool:
@@ -580,16 +581,6 @@ class MultiTaskFit(FitResult):
         if self._at_means is not None:
             states[MEANS] = self._at_means.state_dict()
         files.write(path, "multi-task fit", meta, {"models": states, "arrays": arrays})
-
-
-def _at_zero(model: MultiTaskRegression, some: TaskBatch, ridge: float, names: list[str]) -> list[Finding]:
-    """What to say of weights that are 0 at the mode of a spike-and-slab lasso, from some of the tasks."""
-    if (rates := model.prior.rates()) is None:
-        return []
-    gains = np.full(len(names), np.nan)
-    gains[some.index.cpu().numpy()] = in_chunks(lambda b: dense_gain(model, b, ridge), some).cpu().numpy()
-    slab, spike = (float(rate.max()) for rate in rates)
-    return mode_findings(model.weights[0].cpu().numpy(), gains, (slab, spike), names)
 
 
 def _as_given(names: list[str], outcomes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
-from scipy.special import gammainccinv, gammaincinv, logsumexp
+from scipy.special import gammainccinv, gammaincinv, gammaln, logsumexp
 
 from ....data.tasks import relative_spread
 from ....models._task_noise import NoiseGrid, log_inverse_gamma, noise_grid
@@ -128,18 +128,34 @@ def log_spread(prior: RowPrior, shape: tuple[int, ...]) -> Array:
 def _given_others(log_levels: Array, log_likelihood: Array, spread: Array) -> Array:
     chunks = [slice(i, i + _TASKS) for i in range(0, log_levels.shape[1], _TASKS)]
     log_step = np.log(log_levels[1] - log_levels[0])
-
-    def density(some: slice, grid: NoiseGrid) -> Array:
-        return log_inverse_gamma(log_levels[:, some, None], grid.shape, grid.scales(spread[some]))
+    most = log_likelihood.max(0)
+    likelihood = np.exp(log_likelihood - most).T[:, None]  # (task, 1, level)
 
     def of_tasks(some: slice, grid: NoiseGrid) -> Array:
-        joint = log_likelihood[:, some, None] + density(some, grid)
-        return np.asarray(logsumexp(joint, axis=0) + log_step[some, None])
+        density = _density(log_levels[:, some], grid, spread[some])
+        return _log((likelihood[some] @ density)[:, 0]) + (most + log_step)[some, None]
 
     grid = noise_grid(lambda grid: np.sum([of_tasks(some, grid).sum(0) for some in chunks], axis=0))
     answer = np.empty(log_levels.shape)
     for some in chunks:
-        others = grid.log_mass - of_tasks(some, grid)
-        others -= logsumexp(others, axis=1, keepdims=True)
-        answer[:, some] = logsumexp(density(some, grid) + others, axis=-1)
+        density = _density(log_levels[:, some], grid, spread[some])
+        others = grid.log_mass - _log((likelihood[some] @ density)[:, 0])
+        mass = np.exp(others - logsumexp(others, axis=1, keepdims=True))
+        answer[:, some] = _log(density @ mass[..., None])[..., 0].T
     return answer
+
+
+def _density(log_levels: Array, grid: NoiseGrid, spread: Array) -> Array:
+    """Of the log variance at the levels (level, task) under each point of the grid: (task, level, point)."""
+    scales = grid.scales(spread)
+    log_v = log_levels.T[..., None]
+    # As `log_inverse_gamma`, in place: of all that edges of tasks need, this takes the most time. It is at
+    # most some sqrt(shape), so that the exponential cannot overflow.
+    log_density = log_v * -grid.shape
+    log_density += (grid.shape * np.log(scales) - gammaln(grid.shape))[:, None]
+    log_density -= np.exp(-log_v) * scales[:, None]
+    return np.asarray(np.exp(log_density, out=log_density))
+
+
+def _log(values: Array) -> Array:
+    return np.asarray(np.log(np.maximum(values, np.finfo(float).tiny)))
