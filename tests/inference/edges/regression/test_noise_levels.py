@@ -85,7 +85,7 @@ def test_gibbs_draws_what_is_learned():
     x, y, scale, _ = rows(1002, tasks=16, n=6)
     prior = RowPrior(**LEARNED, target_scale=scale)
     exact = enumerate_edges(x, y, prior).edge_prob
-    found = gibbs_edges(x, y, prior, sweeps=600, burn_in=200, chains=8).edge_prob
+    found = gibbs_edges(x, y, prior, sweeps=400, burn_in=100, chains=8).edge_prob
     np.testing.assert_allclose(found, exact, atol=0.04)
 
 
