@@ -14,7 +14,7 @@ from .design import level_names
 __all__ = ["rows_by_group"]
 
 
-def rows_by_group(values: Any, samples: list[str], of: str = "X") -> dict[str, NDArray[np.intp]]:
+def rows_by_group(values: Any, samples: list[str]) -> dict[str, NDArray[np.intp]]:
     """Rows of each group, in the order of categories or of the alphabet.
 
     Parameters
@@ -22,9 +22,7 @@ def rows_by_group(values: Any, samples: list[str], of: str = "X") -> dict[str, N
     values : Series, array_like or DataFrame of one column, (row,)
         A level for each row.
     samples : list of str
-        Names of the rows.
-    of : str
-        What messages call what has these rows.
+        Names of the rows of scores.
 
     Raises
     ------
@@ -35,8 +33,8 @@ def rows_by_group(values: Any, samples: list[str], of: str = "X") -> dict[str, N
     """
     if isinstance(values, str):
         raise TypeError(
-            f"groups: got the name {values!r}, and {of} has no columns beside its rows; wanted a level for "
-            f"each row, such as table[{values!r}]"
+            f"groups: got the name {values!r}, and the scores have no columns beside their rows; wanted a "
+            f"level for each row, such as table[{values!r}]"
         )
     values = as_frame(values)
     n = len(samples)
@@ -51,10 +49,10 @@ def rows_by_group(values: Any, samples: list[str], of: str = "X") -> dict[str, N
             raise ValueError(f"groups: has shape {values.shape}, wanted a level for each row")
     if len(values) != n:
         raise ValueError(
-            f"groups: has {len(values)} values, wanted one for each of the {n} rows of {of} "
+            f"groups: has {len(values)} values, wanted one for each of the {n} rows of the scores "
             f"({', '.join(map(repr, samples[:2]))}, …); pick the same rows"
         )
-    check_order("groups", row_names(values), samples, of)
+    check_order("groups", row_names(values), samples, "the scores")
     column = pd.Series(values).reset_index(drop=True)
     missing = column.isna().to_numpy()
     if missing.any():

@@ -112,7 +112,7 @@ def variance_explained(
     members = _members(views, features)
     if groups is not None:
         rows = GroupRows.of(idata)
-        by_group = rows_by_group(groups, rows.samples, "the scores")
+        by_group = rows_by_group(groups, rows.samples)
         return _within_groups(idata, rows, by_group, members, active, prob, kind)
     kept = np.flatnonzero(_arviz.get_group(idata, "sample_stats")["kept"].to_numpy())
     loading = posterior["weight"].isel(chain=kept).transpose("chain", "draw", "feature", "factor")

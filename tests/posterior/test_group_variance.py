@@ -141,10 +141,10 @@ def test_rows_of_groups_come_in_the_order_of_categories():
     ("groups", "error", "says"),
     [
         ("batch", TypeError, r"got the name 'batch'.*such as table\['batch'\]"),
-        (list("aab"), ValueError, "has 3 values, wanted one for each of the 4 rows of X"),
+        (list("aab"), ValueError, "has 3 values, wanted one for each of the 4 rows of the scores"),
         (["a", "a", None, "b"], ValueError, "is missing in row 2"),
         (list("aaab"), ValueError, "'b' has one row, row 3"),
-        (pd.Series(list("aabb"), list("ponm")), ValueError, "rows of X in another order"),
+        (pd.Series(list("aabb"), list("ponm")), ValueError, "rows of the scores in another order"),
         (pd.DataFrame(np.ones((4, 2))), ValueError, "has 2 columns, wanted one"),
         (np.ones((4, 2)), ValueError, r"has shape \(4, 2\), wanted a level for each row"),
     ],
