@@ -216,7 +216,7 @@ def test_a_disguised_law_has_the_edges_of_the_one_in_closed_form(decoder):
     [
         ("normal", "linear"),
         pytest.param("normal", "mlp", marks=pytest.mark.slow),
-        pytest.param("bernoulli", "linear", marks=pytest.mark.slow),
+        pytest.param("bernoulli", "linear", marks=pytest.mark.slow(hurried=True)),
     ],
 )
 def test_probabilities_are_what_edge_posterior_gives(likelihood, decoder):
