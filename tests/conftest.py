@@ -5,10 +5,14 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import itertools
+import warnings
 
+import numpy as np
 import pytest
 import torch
 
+import pyro_sparse as ps
 from pyro_sparse.data.checks import groups
 from pyro_sparse.inference.edges.mcmc import initialise
 from pyro_sparse.inference.multitask import job as task_job
@@ -22,6 +26,23 @@ from pyro_sparse.inference.table.refine import refine
 from pyro_sparse.inference.transition import transition_axes
 
 torch.set_num_threads(1)
+
+
+def pytest_configure(config):
+    """Before several processes run all tests: machine code is made once and read from disk by each."""
+    several = getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput")
+    if several and config.args_source is config.ArgsSource.TESTPATHS and not config.option.collectonly:
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(40, 4))
+        gaps = np.where(rng.random(x.shape) < 0.1, np.nan, x)
+        few = {"restarts": 2, "steps": 2, "seed": 0, "progress": False}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for decoder, table in itertools.product(("mlp", "linear"), (x, gaps)):
+                ps.fit(ps.models.SparseDecoder(n_factors=2, decoder=decoder), table, **few)
+            tasks = np.repeat(x.reshape(4, 10, 4), 2, axis=1)
+            for inner in ("ssl", "lasso"):
+                ps.fit(ps.models.MultiTaskRegression(4, 2), tasks, tasks[..., 0], inner=inner, **few)
 
 
 def pytest_collection_finish():

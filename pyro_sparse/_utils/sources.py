@@ -125,7 +125,7 @@ def reading(path: Path, kind: str, argument: str = "path") -> Iterator[None]:
         ) from error
 
 
-def check_expanded(path: Path, expanded: float, argument: str = "path") -> None:
+def check_expanded(path: Path, expanded: float) -> None:
     """Complain of a file that would take more memory than there is, or that was made to do so.
 
     Parameters
@@ -133,17 +133,16 @@ def check_expanded(path: Path, expanded: float, argument: str = "path") -> None:
     path : Path
     expanded : float
         Bytes, when it is unpacked.
-    argument : str
     """
     if expanded > memory_limit():
         raise ValueError(
-            f"{argument}: {str(path)!r} unpacks to {_gigabytes(expanded)} or more, and a table may take "
+            f"path: {str(path)!r} unpacks to {_gigabytes(expanded)} or more, and a table may take "
             f"half of the memory, {_gigabytes(memory_limit())}; give fewer rows or columns"
         )
     ratio = expanded / max(path.stat().st_size, 1)
     if expanded > _BOMB_BYTES and ratio > _BOMB_RATIO:
         raise ValueError(
-            f"{argument}: {str(path)!r} unpacks to {_gigabytes(expanded)} or more, over {_BOMB_RATIO} times "
+            f"path: {str(path)!r} unpacks to {_gigabytes(expanded)} or more, over {_BOMB_RATIO} times "
             "its size, as files do that are made to fill the memory; if you trust it, unpack it yourself"
         )
 

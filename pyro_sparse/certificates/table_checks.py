@@ -47,21 +47,19 @@ class Curves(NamedTuple):
     slope: Floats
 
 
-def curves_of(fit: Fit, seed: int = 0) -> Curves:
+def curves_of(fit: Fit) -> Curves:
     """Means and slopes of a fit's decoder.
 
     Parameters
     ----------
     fit : Fit
         With `inverse_transform` and `factor_cov`.
-    seed : int
-        Of the points.
     """
     cov = np.asarray(fit.factor_cov, dtype=float)
     k, g = len(cov), len(fit.feature_names)
     sd = np.sqrt(np.clip(np.diag(cov), 1e-12, None))
     n = int(np.clip(_CELLS / (2 * k * g), _LEAST_POINTS, _POINTS))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     values, axes = np.linalg.eigh(cov)
     z = rng.normal(size=(n, k)) * np.sqrt(np.clip(values, 0, None)) @ axes.T
     moves = _STEP * np.diag(sd)

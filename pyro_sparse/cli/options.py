@@ -44,9 +44,9 @@ def _of_reading(metavar: str, text: str) -> Any:
     return typer.Option(metavar=metavar, help=text, rich_help_panel=_READING, show_default=False)
 
 
-def _of_edges(metavar: str, text: str) -> Any:
+def _of_edges(text: str) -> Any:
     """An option that says what is known of the edges."""
-    return typer.Option(metavar=metavar, help=text, rich_help_panel=_GRAPH, show_default=False)
+    return typer.Option(metavar="FACTOR=COLUMNS", help=text, rich_help_panel=_GRAPH, show_default=False)
 
 
 Sep = Annotated[
@@ -100,7 +100,6 @@ Layer = Annotated[
 Anchors = Annotated[
     list[str] | None,
     _of_edges(
-        "FACTOR=COLUMNS",
         'Columns that depend on one factor only: --anchors "factor 1=x1,x2". Factors count from 1, '
         "as in the tables.",
     ),
@@ -108,14 +107,12 @@ Anchors = Annotated[
 Required = Annotated[
     list[str] | None,
     _of_edges(
-        "FACTOR=COLUMNS",
         'Edges that have to be there: --required "factor 1=x3".',
     ),
 ]
 Forbidden = Annotated[
     list[str] | None,
     _of_edges(
-        "FACTOR=COLUMNS",
         'Edges that cannot be there: --forbidden "factor 2=x1,x2".',
     ),
 ]

@@ -328,7 +328,7 @@ def _rows(certificate: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     return list(certificate["rows"]) if certificate else []
 
 
-def asked_for(table: pd.DataFrame, idata: ArvizData, row: str, column: str) -> np.ndarray:
+def asked_for(table: pd.DataFrame, idata: ArvizData) -> np.ndarray:
     """Which edges of a summary the data were asked for: neither forbidden nor of a factor left out.
 
     Parameters
@@ -336,19 +336,14 @@ def asked_for(table: pd.DataFrame, idata: ArvizData, row: str, column: str) -> n
     table : DataFrame
         From `summary`.
     idata : InferenceData or DataTree
-    row, column : str
-        Dimensions of the graph.
 
     Returns
     -------
     ndarray of bool (edge,)
     """
     numbers = get_group(idata, "edge_posterior")
-    possible = ((numbers["restart_probability"] > 0).any("chain") | (numbers["probability"] > 0)).transpose(
-        row, column
-    )
-    places = [pd.Index([str(n) for n in numbers[dim].to_numpy()]) for dim in (row, column)]
-    i, j = (
-        index.get_indexer(table[dim].astype(str)) for index, dim in zip(places, (row, column), strict=True)
-    )
-    return np.asarray(possible.to_numpy()[i, j], dtype=bool)
+    dims = "feature", "factor"
+    possible = (numbers["restart_probability"] > 0).any("chain") | (numbers["probability"] > 0)
+    places = [pd.Index([str(n) for n in numbers[dim].to_numpy()]) for dim in dims]
+    i, j = (index.get_indexer(table[dim].astype(str)) for index, dim in zip(places, dims, strict=True))
+    return np.asarray(possible.transpose(*dims).to_numpy()[i, j], dtype=bool)

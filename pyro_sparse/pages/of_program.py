@@ -83,7 +83,7 @@ def gather(fit: ProgramFit, idata: ArvizData, fdr: float) -> dict[str, Any]:
     chosen = table[table["selected"]]
     certificate = certificate_facts(fit, idata) if declares else None
     site = str(idata.attrs["site"])
-    asked = asked_for(table, idata, "feature", "factor")
+    asked = asked_for(table, idata)
     facts = {
         "kind": "program",
         "asked": f"Which feature depends on which {group}",

@@ -257,7 +257,7 @@ def gather(
     certificate = certificate_facts(fit, idata)
     against = cautions(fit, idata, certificate["caution"] if certificate else ())
     helped = any(caution["remedy"] for caution in against)
-    asked = asked_for(table, shown, "feature", "factor") | is_score  # a score of 0 is one, too
+    asked = asked_for(table, shown) | is_score  # a score of 0 is one, too
     is_open = (table["verdict"] == "open").to_numpy()[asked]
     verdict = _verdict(
         fit, chosen, fdr, rivals | kept, run, in_doubt(fit, idata), helped, bool(is_open.mean() > 0.5)

@@ -7,13 +7,12 @@ the latent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from ..findings.finding import Finding
 from . import arviz as _arviz
 from .edge_table import NO_RHAT, attributes, edge_numbers, packed, weight_table
 from .verdicts import latents_said, with_doubts
@@ -37,7 +36,6 @@ def task_to_arviz(
     method: str,
     is_score: bool,
     note: str,
-    findings: Sequence[Finding] = (),
     attrs: Mapping[str, object] | None = None,
 ) -> ArvizData:
     """Pack the edge draws of a multi-task fit into what the installed ArviZ consumes natively.
@@ -52,7 +50,7 @@ def task_to_arviz(
     probability : ndarray (restart, task, latent)
     eta : ndarray (restart, latent) or None
         Share of the tasks that use each latent.
-    method, is_score, note, findings, attrs
+    method, is_score, note, attrs
         As for `to_arviz` of a table.
 
     Returns
@@ -72,8 +70,8 @@ def task_to_arviz(
     groups = {"posterior": posterior, "edge_posterior": numbers}
     stats = {"error": np.asarray(fit.error, dtype=float)}
     coords = {"task": list(fit.task_names), "latent": fit.latent_names}
-    conclusion = latents_said(fit, findings)
-    about = attributes(fit, method, is_score, note, attrs, findings, conclusion, kind="tasks", rhat=NO_RHAT)
+    conclusion = latents_said(fit)
+    about = attributes(fit, method, is_score, note, attrs, (), conclusion, kind="tasks", rhat=NO_RHAT)
     return packed(fit, groups, stats, "latent", coords, about)
 
 

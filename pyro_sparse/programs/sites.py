@@ -69,11 +69,11 @@ def edges(
     log_odds = torch.as_tensor(log_odds, dtype=slab_of.scale.dtype)
     for argument, value in (("log_odds", log_odds), ("slab", slab_of.scale), ("spike", spike_of.scale)):
         _check_last_axis(argument, value, to)
-    log_odds = _with_plates(log_odds, 1)
+    log_odds = _with_plates(log_odds)
     shape = torch.broadcast_shapes(log_odds.shape, slab_of.scale.shape, spike_of.scale.shape, (to.size,))
     density = EdgeWeights(log_odds.expand(shape), slab_of, spike_of, permitted, required)
     weight = pyro.sample(name, density, infer={DECLARED: {"kind": "edges", "to": to.name}})
-    weight = _without_plates(weight, 1)
+    weight = _without_plates(weight)
     return weight if permitted is None else weight * permitted
 
 
@@ -101,12 +101,12 @@ def gates(name: str, *, log_odds: Tensor | float, to: FactorAxis, permitted: Ten
     log_odds = torch.as_tensor(log_odds, dtype=torch.get_default_dtype())
     _check_last_axis("log_odds", log_odds, to)
     log_odds = log_odds.expand(torch.broadcast_shapes(log_odds.shape, (to.size,)))
-    log_odds = _with_plates(log_odds, 1)
+    log_odds = _with_plates(log_odds)
     if permitted is not None:
         log_odds = torch.where(permitted, log_odds, torch.full_like(log_odds, NEVER))
     density = dist.Bernoulli(logits=log_odds).to_event(1)
     gate = pyro.sample(name, density, infer={DECLARED: {"kind": "gates", "to": to.name}})
-    gate = _without_plates(gate, 1)
+    gate = _without_plates(gate)
     return gate if permitted is None else gate * permitted
 
 
@@ -268,22 +268,22 @@ def _component(name: str, distribution: dist.TorchDistribution) -> Component:
     component = as_component(name, distribution)
     scale, df = component.scale, component.df
     real = torch.promote_types(scale.dtype, torch.get_default_dtype())
-    df = _with_plates(df.to(real), 1) if isinstance(df, Tensor) else df
-    return component._replace(scale=_with_plates(scale.to(real), 1), df=df)
+    df = _with_plates(df.to(real)) if isinstance(df, Tensor) else df
+    return component._replace(scale=_with_plates(scale.to(real)), df=df)
 
 
-def _with_plates(value: Tensor, n_events: int) -> Tensor:
+def _with_plates(value: Tensor) -> Tensor:
     """(particle, feature, ...) with the plate of rows between, where there are particles and it is not there.
 
     It is there in a number of each feature that was drawn in the plate of features.
     """
-    batch = value.shape[: value.dim() - n_events]
+    batch = value.shape[: value.dim() - 1]
     if len(batch) < PLATES or (len(batch) > PLATES and batch[-PLATES] == 1):
         return value
-    return value.unsqueeze(-n_events - PLATES)
+    return value.unsqueeze(-1 - PLATES)
 
 
-def _without_plates(value: Tensor, n_events: int) -> Tensor:
+def _without_plates(value: Tensor) -> Tensor:
     """(particle, 1, feature, ...) without the plate of rows."""
-    has = value.dim() - n_events >= PLATES and value.shape[-n_events - PLATES] == 1
-    return value.squeeze(-n_events - PLATES) if has else value
+    has = value.dim() - 1 >= PLATES and value.shape[-1 - PLATES] == 1
+    return value.squeeze(-1 - PLATES) if has else value

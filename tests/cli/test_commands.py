@@ -34,8 +34,8 @@ QUICK = [*SHORT, "--edges", "score"]
 
 
 @pytest.fixture
-def run(monkeypatch, capfd, no_pictures):
-    """Run the command line; its exit code, standard output and standard error. Reports have words only."""
+def run(monkeypatch, capfd, no_pictures, hurried):
+    """Run the command line, in a hurry; its exit code and both outputs. Reports have words only."""
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["pyro-sparse", *map(str, arguments)])
@@ -206,7 +206,6 @@ def test_a_folder_in_the_place_of_a_result_is_noticed_before_the_training(
     assert done.code == 2 and f"{name}', where a result is to be written, is a folder" in done.err
 
 
-@pytest.mark.usefixtures("hurried")
 def test_tables_and_report_are_written_whatever_netcdf_does(run, table, tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise OSError("No space left on device")
@@ -245,7 +244,6 @@ def test_restarts_one_by_one_are_the_fit(run, fitted, table, tmp_path):
     assert merged.sample_names == whole.sample_names
 
 
-@pytest.mark.usefixtures("hurried")
 def test_merge_refuses(run, table, tmp_path):
     few = ["--restarts", 2, "--steps", 2, "--factors", 2, "--out"]
     run("fit", table, *few, tmp_path, "--restart-index", 0)
@@ -268,7 +266,6 @@ def test_merge_refuses(run, table, tmp_path):
     assert done.code == 2 and "put it together there, from Python" in done.err
 
 
-@pytest.mark.usefixtures("hurried")
 def test_no_edge_has_its_own_exit_code(run, fitted, table, tmp_path):
     _, said, code = fitted
     assert code == 0 and said["edges"] > 0
@@ -295,7 +292,6 @@ def test_summary_of_a_fit(run, fitted):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("hurried")
 def test_what_the_chains_conclude_is_said(run, fitted, table, tmp_path):
     folder, said, _ = fitted
     kept = arviz_files.from_netcdf(folder / "idata.nc").attrs["verdict"].splitlines()
@@ -322,7 +318,6 @@ def test_report_of_a_fit(run, fitted, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("hurried")
 def test_rate_of_the_fit_is_remembered(run, table, tmp_path, monkeypatch):
     monkeypatch.setitem(polish._SWEEPS, "small", (400, 60, 20))
     done = run("fit", table, *CURVED, "--edge-seconds", 1, "--fdr", 0.37, "--out", tmp_path)
@@ -389,7 +384,6 @@ def test_names_with_commas_are_quoted():
     assert cli._split(None) is None
 
 
-@pytest.mark.usefixtures("hurried")
 def test_rows_of_counts_need_not_differ_in_depth(run, tmp_path):
     x = np.random.default_rng(0).poisson(3.0, size=(60, 4))
     pd.DataFrame(x, columns=list("abcd")).to_csv(tmp_path / "counts.csv", index=False)
@@ -402,7 +396,6 @@ def test_rows_of_counts_need_not_differ_in_depth(run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("hurried")
 def test_what_an_edge_is_can_be_asked_and_is_refused_before_the_fit_where_it_cannot(run, tmp_path):
     rng = np.random.default_rng(0)
     x = np.repeat(rng.normal(size=(120, 2)), 3, axis=1) + 0.5 * rng.normal(size=(120, 6))
@@ -421,7 +414,6 @@ def test_what_an_edge_is_can_be_asked_and_is_refused_before_the_fit_where_it_can
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("hurried")
 def test_a_column_of_exposures(run, tmp_path):
     """It is no feature, reaches the fit and its parts, and has to be there."""
     rng = np.random.default_rng(0)
@@ -500,7 +492,6 @@ def test_every_help_has_an_example(run, command):
     assert f"pyro-sparse {command}" in done.out and "Example" in done.out
 
 
-@pytest.mark.usefixtures("hurried")
 def test_an_interrupted_fit_is_saved(run, table, tmp_path, monkeypatch):
     real = ps.fit
 
@@ -516,7 +507,6 @@ def test_an_interrupted_fit_is_saved(run, table, tmp_path, monkeypatch):
     assert (tmp_path / "model.pt").is_file()
 
 
-@pytest.mark.usefixtures("hurried")
 def test_an_interruption_is_said_once(run, table, tmp_path, monkeypatch):
     advance = Run.advance
 
@@ -530,7 +520,6 @@ def test_an_interruption_is_said_once(run, table, tmp_path, monkeypatch):
     assert done.code == 130 and done.err.count("interrupted at step 8") == 1
 
 
-@pytest.mark.usefixtures("hurried")
 def test_a_second_interruption_gives_scores(run, table, tmp_path, monkeypatch):
     real_fit, real_edges = ps.fit, ps.inference.Fit.edge_posterior
 
@@ -556,7 +545,6 @@ def test_a_second_interruption_gives_scores(run, table, tmp_path, monkeypatch):
     assert run("summary", tmp_path).code == 0
 
 
-@pytest.mark.usefixtures("hurried")
 def test_chains_that_are_stopped_early_count_as_interrupted(run, table, tmp_path, monkeypatch):
     real = ps.inference.Fit.edge_posterior
 
@@ -571,7 +559,6 @@ def test_chains_that_are_stopped_early_count_as_interrupted(run, table, tmp_path
     assert "come now" not in done.err
 
 
-@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("command", ["fit", "restart", "merge", "demo"])
 def test_a_folder_that_cannot_be_written_is_refused_before_the_training(
     run, table, tmp_path, monkeypatch, command
@@ -598,7 +585,6 @@ def test_the_command_that_is_printed_for_the_parts_can_be_pasted(run, table, tmp
     assert shlex.split(command) == [f"{tmp_path}/my fit/restart-*.pt", "-o", f"{tmp_path}/my fit"]
 
 
-@pytest.mark.usefixtures("hurried")
 def test_demo_prints_a_table_and_writes_a_report(run, tmp_path):
     done = run("demo", "--restarts", 1, "--steps", 20, "--edges", "score", "--out", tmp_path)
     assert done.code in (0, cli.NOTHING_FOUND)
@@ -608,7 +594,6 @@ def test_demo_prints_a_table_and_writes_a_report(run, tmp_path):
     assert "done in" in done.err and "no edge is present" in done.err  # scores are not probabilities
 
 
-@pytest.mark.usefixtures("hurried")
 def test_what_a_table_looks_like_is_said_once(run, table, tmp_path):
     frame = pd.read_csv(table, index_col=0)
     frame["b1"] = np.where(np.arange(len(frame)) % 9 == 0, -999.0, frame["b1"])
@@ -617,7 +602,6 @@ def test_what_a_table_looks_like_is_said_once(run, table, tmp_path):
     assert (done.out + done.err).count("is -999 in") == 1
 
 
-@pytest.mark.usefixtures("hurried")
 def test_a_full_disk_is_a_message(run, table, tmp_path, monkeypatch):
     """The model first: what is whole stays, and of what could not be written nothing is there."""
 
@@ -656,7 +640,6 @@ def test_two_fits_do_not_write_to_one_folder(run, table, tmp_path):
     assert list((tmp_path / "out").iterdir()) == []
 
 
-@pytest.mark.usefixtures("hurried")
 def test_names_that_are_formulas_or_commands(run, tmp_path):
     rng = np.random.default_rng(0)
     x = np.repeat(rng.normal(size=(60, 1)), 4, axis=1) + 0.1 * rng.normal(size=(60, 4))

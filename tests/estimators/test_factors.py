@@ -18,7 +18,7 @@ import pyro_sparse as ps
 from pyro_sparse.estimators.factors import SparseFactorModel
 from pyro_sparse.inference.training.loop import Run
 
-QUICK = {"n_factors": 2, "restarts": 2, "steps": 20, "random_state": 0}
+QUICK = {"n_factors": 2, "decoder": "linear", "restarts": 2, "steps": 20, "random_state": 0}
 HASTY = QUICK | {"steps": 5, "restarts": 1}
 
 pytestmark = pytest.mark.usefixtures("hurried_module")
@@ -97,7 +97,7 @@ def test_attributes_are_those_of_the_fit(fitted, table):
 
 def test_same_as_the_plain_call(table):
     found = SparseFactorModel(**QUICK).fit(table)
-    model = ps.models.SparseDecoder(n_features=6, n_factors=2)
+    model = ps.models.SparseDecoder(n_features=6, n_factors=2, decoder="linear")
     fit = ps.fit(model, table, restarts=2, steps=20, seed=0, dtype="float64", progress=False)
     assert_array_equal(fit.weights[fit.best].T, found.components_)
     assert_array_equal(fit.transform(table), found.transform(table))

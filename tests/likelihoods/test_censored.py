@@ -275,7 +275,7 @@ def test_how_far_beyond_a_limit_a_cell_is_written_changes_nothing(kind):
         likelihood, beyond[:, 2:] = {(0, 1): likelihood, (2, 3): "normal"}, at[:, 2:]
     beside = {"covariates": np.arange(80.0) % 7} if kind == "covariates" else {}
     model = ps.models.SparseDecoder(n_factors=1, decoder="linear", likelihood=likelihood)
-    options = {"restarts": 1, "steps": 40, "seed": 0, "progress": False}
+    options = {"restarts": 1, "steps": 15, "seed": 0, "progress": False}
     with warnings.catch_warnings():  # other columns repeat a number where not all have limits
         warnings.simplefilter("ignore", RuntimeWarning)
         fit, far = (ps.fit(model, x, **options, **beside) for x in (at, beyond))
@@ -285,6 +285,7 @@ def test_how_far_beyond_a_limit_a_cell_is_written_changes_nothing(kind):
     np.testing.assert_array_equal(far.impute(beyond, **beside), beyond)  # cells stay as the caller wrote them
 
 
+@pytest.mark.slow
 def test_targets_of_tasks_beyond_a_limit_are_at_it():
     rng = np.random.default_rng(5)
     x = rng.normal(size=(6, 20, 2))

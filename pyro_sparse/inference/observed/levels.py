@@ -58,7 +58,7 @@ def levels_of_sequences(
         return []
     regressors = _regressors(steps, d * lags)
     seen_share = _shares(_with_curves(regressors, d * lags), steps.targets, owner)
-    chance = _shares_by_chance(sequences, values, steps, regressors, lags, n_simulated, seed)
+    chance = _shares_by_chance(values, steps, regressors, lags, n_simulated, seed)
     above = seen_share - chance.mean(0)
     differs = (above >= _LEAST_SHARE) & (seen_share > chance.max(0)) & (above > _FAR * chance.std(0))
     if not differs.any():
@@ -120,7 +120,6 @@ def _shares(
 
 
 def _shares_by_chance(
-    sequences: Sequences,
     values: NDArray[np.float64],
     steps: Steps,
     regressors: NDArray[np.float64],

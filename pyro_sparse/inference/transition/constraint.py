@@ -205,8 +205,8 @@ class Budget(SparsityControl):
     ) -> None:
         super().__init__()
         if edges is not None:
-            _check_number("edges", edges, 0.0)
-        _check_number("dual_rate", dual_rate, 0.0, strict=True)
+            _check_number("edges", edges)
+        _check_number("dual_rate", dual_rate, strict=True)
         if not 0 <= anneal_until <= 1:
             raise ValueError(f"anneal_until: got {anneal_until!r}, wanted a share of the fit in [0, 1]")
         self.edges, self.dual_rate = edges, float(dual_rate)
@@ -283,7 +283,7 @@ class Penalty(SparsityControl):
 
     def __init__(self, rate: float) -> None:
         super().__init__()
-        _check_number("rate", rate, 0.0)
+        _check_number("rate", rate)
         self.rate = float(rate)
 
     def loss(self, probabilities: Tensor) -> Tensor:
@@ -328,8 +328,8 @@ class BernoulliKL(SparsityControl):
         super().__init__()
         if eta is not None and not 0 < eta < 1:
             raise ValueError(f"eta: got {eta!r}, wanted a probability in (0, 1), or None to learn it")
-        _check_number("a", a, 0.0, strict=True)
-        _check_number("b", b, 0.0, strict=True)
+        _check_number("a", a, strict=True)
+        _check_number("b", b, strict=True)
         self.learned, self.a, self.b = eta is None, float(a), float(b)
         self._start = self.a / (self.a + self.b) if eta is None else float(eta)
         self.register_buffer("eta", torch.tensor([self._start]))
@@ -408,8 +408,8 @@ def get_control(control: Sparsity) -> SparsityControl:
     )
 
 
-def _check_number(name: str, value: float, least: float, strict: bool = False) -> None:
+def _check_number(name: str, value: float, strict: bool = False) -> None:
     number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or value < least or (strict and value == least):
-        wanted = f"above {least:g}" if strict else f"of at least {least:g}"
+    if not number or value < 0 or (strict and value == 0):
+        wanted = "above 0" if strict else "of at least 0"
         raise ValueError(f"{name}: got {value!r}, wanted a finite number {wanted}")

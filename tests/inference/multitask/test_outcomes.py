@@ -262,9 +262,8 @@ def test_new_tasks_and_new_rows(fitted):
         fitted.with_data(x, y + 0.5)
 
 
-@pytest.mark.parametrize(
-    "family", ["negative_binomial", pytest.param("ordinal", marks=pytest.mark.slow), "mixed"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["negative_binomial", "ordinal", "mixed"])
 def test_a_saved_fit_is_the_same(family, tmp_path):
     """Levels, dispersions and kinds of tasks come back; new tasks may have other levels than the old."""
     x, y, *_ = problem("ordinal" if family == "mixed" else family, t=10, n=30)
@@ -498,7 +497,7 @@ def test_a_loaded_fit_predicts_as_before_it_was_saved(weak, tmp_path):
     assert loaded.n_restarts == 1
 
 
-@pytest.mark.parametrize("family", ["ordinal", "negative_binomial"])
+@pytest.mark.parametrize("family", ["ordinal", pytest.param("negative_binomial", marks=pytest.mark.slow)])
 def test_levels_and_parameters_follow_the_mean_weights(family):
     """Cuts that stand where weights of 0 put them would pull expected levels together."""
     x, y, *_ = problem(family, t=10, n=30)

@@ -49,7 +49,7 @@ def weighted():
     return fit_of(task_weight=dict(zip(NAMES, 2 * WEIGHT, strict=True)))
 
 
-@pytest.mark.parametrize("family", ["normal", "bernoulli"])
+@pytest.mark.parametrize("family", ["normal", pytest.param("bernoulli", marks=pytest.mark.slow)])
 def test_equal_weights_change_nothing(family):
     y = Y if family == "normal" else (Y > 10).astype(float)
     plain = fit_of(y=y, likelihood=family)
@@ -86,6 +86,7 @@ def r_squared(z, found):
     return 1 - left.var(0).sum() / z.var(0).sum()
 
 
+@pytest.mark.slow
 def test_tasks_that_say_nothing_do_less_harm_with_little_weight():
     """As good as without their rows, and far better than with all alike, on each of five sets."""
     options = {"n_latents": 3, "inner": "ridge", "steps": 150, "holdout": 0.0}

@@ -229,6 +229,7 @@ def test_rows_follow_where_a_feature_holds_them_and_nowhere_else():
     assert free.pause == 0
 
 
+@pytest.mark.slow
 def test_noise_that_holds_the_rows_lets_go_of_them():
     """Noise begins at .02 where the cells have .4 and more that no factor explains."""
     torch.manual_seed(0)

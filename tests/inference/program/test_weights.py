@@ -165,7 +165,11 @@ def bernoulli_log(w1, w2):
 
 
 @pytest.mark.parametrize(
-    ("slab", "parts"), [("normal", 1), ("laplace", 1), pytest.param("normal", 2, marks=pytest.mark.slow)]
+    ("slab", "parts"),
+    [
+        ("normal", 1),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("laplace", 1), ("normal", 2))),
+    ],
 )
 def test_weights_of_bits_agree_with_quadrature(slab, parts):
     """All factors in one proposal, or one factor at a time."""

@@ -51,13 +51,14 @@ def test_a_fit_is_the_same_however_its_action_is_coded(n_levels, tmp_path):
     ways = [text, pd.Categorical(codes, ordered=True), np.array(["b", "a", "c"])[codes]]
     ways += [codes, codes == 0] if n_levels == 2 else []
     fits = [fit_of(table, way, steps=15) for way in ways]
-    edges = [fit.edge_posterior(num_draws=20) for fit in fits]
-    for fit, idata in zip(fits, edges, strict=True):
+    edges = [fit.edge_posterior(num_draws=20) for fit in (fits[0], fits[-1])]
+    for fit in fits:
         assert fit.action_names == ["do"] and fit.model.n_actions == 1
         assert fit.strength_action.shape == fit.relaxed_action.shape == fit.graph_action.shape == (2, 2, 1)
-        assert idata["posterior"]["edge_action"].shape == (2, 20, 2, 1)
         for name in ("strength_action", "relaxed_action", "relaxed_time", "gap", "heldout_elbo"):
             np.testing.assert_array_equal(getattr(fit, name), getattr(fits[0], name))
+    for idata in edges:
+        assert idata["posterior"]["edge_action"].shape == (2, 20, 2, 1)
         for name in ("probability_action", "probability_time"):
             wanted = edges[0]["edge_posterior"][name].to_numpy()
             np.testing.assert_array_equal(idata["edge_posterior"][name].to_numpy(), wanted)

@@ -80,7 +80,7 @@ def decoder_directions(sae: Autoencoder, codes: Tensor, name: str) -> Tensor:
     return directions
 
 
-def encoder_rows(sae: Autoencoder, x: Tensor, codes: Tensor, name: str) -> Tensor | None:
+def encoder_rows(sae: Autoencoder, x: Tensor, codes: Tensor) -> Tensor | None:
     """Slope of each latent's code in the activations, (latent, d), or None if it varies between rows.
 
     Parameters
@@ -89,8 +89,6 @@ def encoder_rows(sae: Autoencoder, x: Tensor, codes: Tensor, name: str) -> Tenso
     x : Tensor (row, d)
     codes : Tensor (row, latent)
         Codes of `x`. A latent that none of these rows has keeps a slope of zero.
-    name : str
-        Of the argument, for errors.
     """
     on = codes != 0
     rows = codes.new_zeros(codes.shape[1], x.shape[1])
@@ -106,7 +104,7 @@ def encoder_rows(sae: Autoencoder, x: Tensor, codes: Tensor, name: str) -> Tenso
         for where, latent in zip(at.split(_CHUNK), latents.split(_CHUNK), strict=True):
             inputs = x[where].detach().clone().requires_grad_()
             with torch.enable_grad():
-                total = codes_of(sae, inputs, name).gather(1, latent.unsqueeze(1)).sum()
+                total = codes_of(sae, inputs, "sae_out").gather(1, latent.unsqueeze(1)).sum()
             if not total.requires_grad:
                 return None
             gradients.append(torch.autograd.grad(total, inputs)[0])

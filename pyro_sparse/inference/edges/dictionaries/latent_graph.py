@@ -188,7 +188,7 @@ def latent_graph(
             sae_out=sae_out,
             mlp=mlp,
             directions=decoder_directions(sae_in, f_in[:64], "sae_in").to(dtype),
-            rows=encoder_rows(sae_out, out, f_out, "sae_out"),
+            rows=encoder_rows(sae_out, out, f_out),
         )
         directions_out = decoder_directions(sae_out, f_out[:64], "sae_out")
         if pair.directions.shape[1] != first.shape[1]:
@@ -211,7 +211,7 @@ def latent_graph(
             for count, f in zip(fires, (codes_out, codes), strict=True):
                 count += (f != 0).sum(0).cpu().numpy()
             if pair.rows is not None and (new := (codes_out != 0).any(0) & ~known).any():
-                learned = encoder_rows(sae_out, mlp(x) if y is None else y, codes_out * new, "sae_out")
+                learned = encoder_rows(sae_out, mlp(x) if y is None else y, codes_out * new)
                 if learned is None:
                     raise ValueError(
                         "sae_out: the slopes of some latents vary between rows and those of others do not; "

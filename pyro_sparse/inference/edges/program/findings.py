@@ -30,7 +30,7 @@ _APART = 1.5  # R-hat from which chains' means of a number lie further apart tha
 
 
 def chain_findings(
-    fit: Fit | ProgramFit, draws: ProgramDraws, pool: ChainPool, gap: Array, wanted: int, has_axes: bool
+    fit: Fit | ProgramFit, draws: ProgramDraws, pool: ChainPool, wanted: int, has_axes: bool
 ) -> list[Finding]:
     """What the chains file against their own numbers.
 
@@ -40,8 +40,6 @@ def chain_findings(
         Its names.
     draws : ProgramDraws
     pool : ChainPool
-    gap : ndarray (feature, factor)
-        Between the chains kept.
     wanted : int
         Sweeps after the warm-up.
     has_axes : bool

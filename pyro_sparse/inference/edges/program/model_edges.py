@@ -252,7 +252,7 @@ def _packed(
         *_held(fit, made),
         *_unlike_prior(fit, draws, pool),
     ]
-    findings += chain_findings(fit, draws, pool, gap, wanted, is_free(fit))
+    findings += chain_findings(fit, draws, pool, wanted, is_free(fit))
     plain = is_exact(fit) and not lacks_of_decoder(fit.model)
     squares = draws.weight.astype(float) ** 2
     shares = squares if plain else squares / np.maximum(squares.sum(-1, keepdims=True), 1e-300)

@@ -62,7 +62,7 @@ def packed_edges(
     probability = np.average(draws.prob[keep], axis=0, weights=pool.weight[keep]).clip(0, 1)
     weight = np.average(draws.weight.mean(1)[keep], axis=0, weights=pool.weight[keep])
     effect = np.average(_shares(draws.weight)[keep], axis=0, weights=pool.weight[keep])
-    findings = [] if is_score else chain_findings(fit, draws, pool, gap, wanted, fit.layout.has_axes)
+    findings = [] if is_score else chain_findings(fit, draws, pool, wanted, fit.layout.has_axes)
     findings += _held(fit)
     of_fit = confirmed_by_chains(fit.findings, confirmed)
     conclusion = concluded(of_fit, findings, gap, "restart" if is_score else "chain")

@@ -191,7 +191,6 @@ def run_program(
     sweeps: int,
     warm_up: int,
     num_draws: int,
-    climbing: int | None = None,
     heated: list[bool] | None = None,
     table_of: NDArray[np.intp] | None = None,
     time_budget: float | None = None,
@@ -216,7 +215,7 @@ def run_program(
     signed : bool
         Whether the signs of weights say which factor is which.
     sweeps, warm_up, num_draws : int
-    climbing, heated
+    heated
         Of `ProgramChains`.
     table_of : ndarray of int (chain,), optional
         Table of each chain; default one for all.
@@ -226,7 +225,7 @@ def run_program(
     progress : bool
     """
     tables = [0] * density.n_chains if table_of is None else table_of.tolist()
-    chains = ProgramChains(density, start, warm_up, climbing, heated, tables)
+    chains = ProgramChains(density, start, warm_up, heated=heated, table_of=tables)
     frame_sites = [site] if frame_sites is None else frame_sites
     if groups is None:
         terms = density.edges(chains.position)

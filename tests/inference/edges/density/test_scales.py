@@ -197,12 +197,12 @@ def test_a_wrong_prior_is_said_and_its_scales_can_be_learned(counts):
     )
     fit = ps.fit(model, x, restarts=1, steps=300, seed=0, standardise=False, progress=False)
     with pytest.warns(RuntimeWarning, match="unlike their prior") as said:
-        told = fit.edge_posterior("mcmc", sweeps=300, num_draws=20)
+        told = fit.edge_posterior("mcmc", sweeps=150, num_draws=20)
     assert all(w.filename == __file__ for w in said if "unlike" in str(w.message))
     assert "unlike their prior" in told.attrs["verdict"] and told.attrs["prior_p_value"] < 0.01
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        learned = fit.edge_posterior("mcmc", sweeps=300, num_draws=20, learn_scales=True)
+        learned = fit.edge_posterior("mcmc", sweeps=150, num_draws=20, learn_scales=True)
     slab, spike = learned.attrs["prior_scales"]
     assert 0.5 < slab < 2.5 and 0.05 < spike < 0.2
     assert np.isnan(learned.attrs["prior_p_value"])

@@ -216,7 +216,7 @@ def test_a_disguised_law_has_the_edges_of_the_one_in_closed_form(decoder):
     [
         ("normal", "linear"),
         pytest.param("normal", "mlp", marks=pytest.mark.slow),
-        ("bernoulli", "linear"),
+        pytest.param("bernoulli", "linear", marks=pytest.mark.slow(hurried=True)),
     ],
 )
 def test_probabilities_are_what_edge_posterior_gives(likelihood, decoder):
@@ -231,7 +231,7 @@ def test_probabilities_are_what_edge_posterior_gives(likelihood, decoder):
         prior=Own(student(0.8), student(0.02)),
         anchors={0: 0, 2: 1},
     )
-    fit = ps.fit(model, x, steps=300, restarts=2, progress=False)
+    fit = ps.fit(model, x, steps=300, restarts=1, progress=False)
     idata = fit.edge_posterior(sweeps=100, warm_up=40)
     assert idata.attrs["edge_method"] == "mcmc" and idata.attrs["is_score"] == 0
     assert np.isnan(idata.attrs["prior_p_value"]) and np.isnan(idata.attrs["prior_scales"]).all()

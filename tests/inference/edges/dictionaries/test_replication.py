@@ -41,7 +41,7 @@ def enumerated(probability, n_classes):
 def test_probabilities_are_those_of_enumeration(n_classes):
     shown = np.array([[0.999, 0.99, 0.7, 0.01, 0.002], [0.999, 0.03, 0.6, 0.02, np.nan]])
     found = replication(
-        shown, n_classes=n_classes, num_draws=4000, burn_in=200, n_chains=4, seed=0
+        shown, n_classes=n_classes, num_draws=2000, burn_in=200, n_chains=4, seed=0
     ).probability
     wanted = enumerated(shown, n_classes)
     np.testing.assert_allclose(found, wanted, atol=0.02)

@@ -255,7 +255,7 @@ def test_only_axes_that_may_rotate_are_called_open(has_axes):
     )
     pool = pool_chains(prob, 0 * prob + 0.01, np.zeros(2), None, 15.0)
     names = SimpleNamespace(feature_names=list("abcde"), factor_names=["factor 1", "factor 2"])
-    findings = chain_findings(names, draws, pool, np.zeros((5, 2)), 100, has_axes)
+    findings = chain_findings(names, draws, pool, 100, has_axes)
     assert [f.factors[0] for f in findings if f.kind == "axes"] == (names.factor_names if has_axes else [])
 
 
