@@ -8,6 +8,7 @@ import pytest
 
 import pyro_sparse as ps
 from pyro_sparse.data.read import read_table
+from pyro_sparse.inference.table import job
 from pyro_sparse.inference.table.supported_factors import supported_factors
 from pyro_sparse.inference.training.restarts import pick
 
@@ -18,13 +19,10 @@ def levels_of(predictor, rng):
     return (answers[..., None] > [-1.5, 0, 1.5]).sum(-1).astype(float)
 
 
-def questionnaire(seed, doublets, n=1500):
-    """Answers to twelve items of two traits; `doublets`: three pairs that share their wording, too."""
+def questionnaire(seed, n=1500):
+    """Answers to twelve items of two traits."""
     rng = np.random.default_rng([seed, 61])
-    predictor = 1.3 * np.repeat(rng.normal(size=(n, 2)), 6, axis=1)
-    for first in (0, 2, 6) if doublets else ():
-        predictor[:, first : first + 2] += 0.7 * rng.normal(size=(n, 1))
-    return levels_of(predictor, rng)
+    return levels_of(1.3 * np.repeat(rng.normal(size=(n, 2)), 6, axis=1), rng)
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +61,23 @@ def test_a_table_that_the_model_does_not_explain_has_the_factors_of_parallel_ana
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("supported", [1, None])
+def test_restarts_with_more_factors_are_neither_chosen_nor_rivals(monkeypatch, supported):
+    monkeypatch.setattr(job, "supported_factors", lambda *_: supported)
+    model = ps.models.SparseDecoder(n_factors=3, decoder="linear", likelihood="ordinal")
+    fit = ps.fit(model, questionnaire(0), restarts=4, steps=500, seed=0, progress=False)
+    used = (fit.weights != 0).any(1).sum(1)
+    assert used.max() > 1
+    assert used[fit.best] == (supported or 2)
+    assert fit.settings.get("supported_factors") == supported
+    assert sum("parallel analysis" in finding.message for finding in fit.findings) == (supported is not None)
+    assert supported is None or used[fit.equally_good].max() == 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1000, 1001, 1002])
-def test_pairs_of_like_wording_make_no_factors_where_parallel_analysis_finds_none(seed):
+def test_clean_questionnaires_are_not_bounded(seed):
     model = ps.models.SparseDecoder(n_factors=6, decoder="linear", likelihood="ordinal")
-    fit = ps.fit(model, questionnaire(seed, doublets=True), restarts=4, seed=seed, progress=False)
-    kept = int((fit.weights[fit.best] != 0).any(0).sum())
-    assert fit.settings.get("supported_factors", kept) >= kept
-    assert kept == 2, (kept, fit.settings)
-    clean = ps.fit(model, questionnaire(seed, doublets=False), restarts=4, seed=seed, progress=False)
-    assert "supported_factors" not in clean.settings
-    assert int((clean.weights[clean.best] != 0).any(0).sum()) == 2
+    fit = ps.fit(model, questionnaire(seed), restarts=4, seed=seed, progress=False)
+    assert "supported_factors" not in fit.settings
+    assert int((fit.weights[fit.best] != 0).any(0).sum()) == 2
