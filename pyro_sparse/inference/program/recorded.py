@@ -241,7 +241,9 @@ class RecordedDensity:
     def marginal_slope(self, rows: Block, u: Position, names: tuple[str, ...]) -> tuple[Tensor, Position]:
         """Log density with quadratic rows integrated out, (chain,), and its gradient by these sites.
 
-        See `collapsed.RowIntegral`; the integral is taken around zero, whatever the rows are.
+        See `collapsed.RowIntegral`. The quadratic is taken around its own maximum, found from zero: around
+        zero the terms of a feature with next to no noise are as large as its precision, and what is left of
+        their difference is rounding.
         """
         row_total = self._total_of(rows)
         others = tuple(name for name in self.layout.sites if name not in self._blankets[rows.name])
@@ -254,10 +256,12 @@ class RecordedDensity:
             def total(q: Tensor) -> Tensor:
                 return row_total(q, at_zero, heat)
 
-            value, back = pulled(total, zero)
-            gradient = back(torch.ones_like(value))[0]
-            precision = curvature_of(total, zero)[1]
+            gradient, precision = curvature_of(total, zero)
             root = torch.linalg.cholesky_ex(precision)[0]
+            # The level is the same around any point, so that its slope needs none of the point's.
+            centre = torch.cholesky_solve(gradient[..., None], root)[..., 0].detach()
+            value, back = pulled(total, centre)
+            gradient = back(torch.ones_like(value))[0]
             half = torch.linalg.solve_triangular(root, gradient[..., None], upper=False)[..., 0]
             integral = 0.5 * half.square().sum(-1) - root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
             constant = 0.5 * rows.size * math.log(2 * math.pi)

@@ -12,10 +12,13 @@ from pyro_sparse.inference.program.blocks import BlockSampler
 from pyro_sparse.inference.program.collapsed import CollapsedSampler, RowIntegral
 from pyro_sparse.inference.program.metric import AlignedMetric
 from pyro_sparse.inference.program.recorded import RecordedDensity
+from pyro_sparse.programs import Data, Program
 from tests._programs import case
 from tests.inference.program._factor_tables import (
     CHAINS,
+    FEATURES,
     LOG_ODDS,
+    ROWS,
     SLAB,
     SPIKE,
     program_of,
@@ -54,6 +57,35 @@ def test_the_integral_over_rows_is_that_of_a_multivariate_normal():
         rows = density.blocks["rows"]
         level = density.marginal_slope(rows, u, tuple(sampler.names))[0]
         assert level[c].item() == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("log_sd", [-8.0, -16.0, -26.0])
+def test_a_feature_without_noise_does_not_turn_the_integral_into_rounding(log_sd):
+    """One factor, so that the covariance has a closed inverse without cancellation."""
+    data = Data(np.random.default_rng(0).standard_normal((ROWS, FEATURES)))
+    density = RecordedDensity(Program(program, 1), data, 2)
+    sd = density.start["sd"].clone()
+    sd[..., 0] = log_sd
+    u = {**density.start, "sd": sd}
+    sampler = sampler_of(density, u)
+    logs = density.logs(u)
+    for c in range(2):
+        w, noise = u["W"][c].flatten().numpy(), np.exp(sd[c].flatten().numpy())
+        wanted = sum(logs[name][c].sum().item() for name in ("W", "sd"))
+        # The factor is given by the first feature but for noise / w of it; the others are normal about that.
+        shrink = 1 / (1 + (noise[0] / w[0]) ** 2)
+        rest = np.diag(noise[1:] ** 2) + np.outer(w[1:], w[1:]) * (1 - shrink)
+        first = stats.norm(0, np.hypot(w[0], noise[0]))
+        for x in data.x:
+            wanted += first.logpdf(x[0])
+            wanted += stats.multivariate_normal(w[1:] * shrink * x[0] / w[0], rest).logpdf(x[1:])
+        at_rows = sampler.integral.level(u)[c].item()
+        level, slope = density.marginal_slope(density.blocks["rows"], u, ("sd", "W"))
+        assert at_rows == pytest.approx(wanted, rel=1e-6) and level[c].item() == pytest.approx(
+            wanted, rel=1e-6
+        )
+        if log_sd < -10:  # what is left is the prior's slope
+            assert slope["sd"][c].flatten()[0].item() == pytest.approx(-(log_sd + 0.5) / 0.25, rel=1e-3)
 
 
 def test_its_gradient_is_that_of_differences():

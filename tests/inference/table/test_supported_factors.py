@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import pyro_sparse as ps
 from pyro_sparse.data.read import read_table
-from pyro_sparse.inference.table import job
+from pyro_sparse.inference.table.job import TableJob
 from pyro_sparse.inference.table.supported_factors import supported_factors
+from pyro_sparse.inference.table.trained_restarts import TrainedRestarts
 from pyro_sparse.inference.training.restarts import pick
+from pyro_sparse.posterior.rival_restarts import rival_restarts
+from tests._fake_fit import fake_fit
 
 
 def levels_of(predictor, rng):
@@ -60,18 +65,34 @@ def test_a_table_that_the_model_does_not_explain_has_the_factors_of_parallel_ana
     assert bound(trained, other, n_factors=1) is None  # there is nothing to take away
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("supported", [1, None])
-def test_restarts_with_more_factors_are_neither_chosen_nor_rivals(monkeypatch, supported):
-    monkeypatch.setattr(job, "supported_factors", lambda *_: supported)
-    model = ps.models.SparseDecoder(n_factors=3, decoder="linear", likelihood="ordinal")
-    fit = ps.fit(model, questionnaire(0), restarts=4, steps=500, seed=0, progress=False)
-    used = (fit.weights != 0).any(1).sum(1)
-    assert used.max() > 1
-    assert used[fit.best] == (supported or 2)
-    assert fit.settings.get("supported_factors") == supported
-    assert sum("parallel analysis" in finding.message for finding in fit.findings) == (supported is not None)
-    assert supported is None or used[fit.equally_good].max() == 1
+@pytest.mark.parametrize(("supported", "best"), [(None, 2), (3, 2), (2, 1), (1, 0)])
+@pytest.mark.parametrize("summed_out", [True, False])
+def test_restarts_with_more_factors_are_not_chosen(supported, best, summed_out):
+    """Restarts of one, two and three factors, each better than the last."""
+    n = 100
+    rows = np.repeat([[-10.0], [-9.0], [-8.0]], n, axis=1)
+    edges = np.array([4, 8, 12])
+    trained = TrainedRestarts(
+        rows, None, edges, edges, 2, [], edges, edges > 0, [], None, [], rows if summed_out else None,
+        supported, 3,
+    )  # fmt: skip
+    table_job = SimpleNamespace(table=SimpleNamespace(x=np.zeros((n, 12))))
+    assert TableJob._best_of(table_job, trained, np.array([1, 2, 3])) == best
+    messages = [finding.message for finding in trained.findings()]
+    assert len(messages) == (supported is not None)
+    assert all(f"no more than the {supported} that parallel analysis" in message for message in messages)
+
+
+def test_restarts_with_more_factors_are_no_rivals():
+    fit = fake_fit()
+    wide = np.pad(fit.weights, [(0, 1), (0, 0), (0, 1)])
+    wide[-1] = 1.0  # as good a restart, with one factor more than the best one can have
+    used = int((fit.weights[fit.best] != 0).any(0).sum())
+    settings = {"graph_level": [5.0] * len(wide)}
+    free = SimpleNamespace(weights=wide, best=fit.best, settings=settings, model=fit.model)
+    bounded = SimpleNamespace(**{**vars(free), "settings": {**settings, "supported_factors": used}})
+    assert rival_restarts(free)[:, -1].all()
+    assert not rival_restarts(bounded)[:, -1].any()
 
 
 @pytest.mark.slow
