@@ -33,6 +33,9 @@ _TABLES = 20
 def supported_factors(model: FactorModel, table: Table, n_factors: int, seed: int) -> int | None:
     """Factors that parallel analysis finds, where that bounds them; None where it does not.
 
+    Nothing is bounded where tables like this one cannot be simulated: of survey weights, and of likelihoods
+    that have no draws.
+
     Parameters
     ----------
     model : FactorModel
@@ -42,13 +45,18 @@ def supported_factors(model: FactorModel, table: Table, n_factors: int, seed: in
         That the restart has.
     seed : int
     """
+    if table.weights is not None and table.weights.kind == "survey":  # weighted rows are none of the model's
+        return None
     try:
         _, moments = row_moments(table, np.arange(len(table.x)))
     except np.linalg.LinAlgError:  # columns that determine one another
         return None
     sd = np.sqrt(np.diag(moments.covariance))
     supported = parallel_analysis(moments.covariance / np.outer(sd, sd), moments.n_rows)
-    return supported if n_factors > supported and not _explains(model, table, seed) else None
+    try:
+        return supported if n_factors > supported and not _explains(model, table, seed) else None
+    except NotImplementedError:  # a likelihood of the caller's, from which nothing can be drawn
+        return None
 
 
 def _explains(model: FactorModel, table: Table, seed: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -39,8 +40,8 @@ def trained():
     return ps.fit(model, x, restarts=1, steps=150, seed=0, progress=False)
 
 
-def bound(fit, x, n_factors):
-    table = read_table(pd.DataFrame(x), {}, likelihood=fit.model.likelihood)
+def bound(fit, x, n_factors, **changed):
+    table = replace(read_table(pd.DataFrame(x), {}, likelihood=fit.model.likelihood), **changed)
     return supported_factors(pick(fit.model, [fit.best]), table, n_factors, seed=0)
 
 
@@ -63,6 +64,18 @@ def test_a_table_that_the_model_does_not_explain_has_the_factors_of_parallel_ana
     other[:, 2] = np.random.default_rng(0).permutation(own[:, 2])  # goes with no other item
     assert bound(trained, other, n_factors=9) == 1
     assert bound(trained, other, n_factors=1) is None  # there is nothing to take away
+
+
+def test_what_cannot_be_simulated_bounds_nothing(trained, monkeypatch):
+    own = trained.sample(400, seed=1)
+    own[:, 2] = np.random.default_rng(0).permutation(own[:, 2])
+    assert bound(trained, own, n_factors=9, weights=SimpleNamespace(kind="survey")) is None
+
+    def undrawn(*_):
+        raise NotImplementedError
+
+    monkeypatch.setattr("pyro_sparse.inference.table.supported_factors.drawn_rows", undrawn)
+    assert bound(trained, own, n_factors=9) is None
 
 
 @pytest.mark.parametrize(("supported", "best"), [(None, 2), (3, 2), (2, 1), (1, 0)])
