@@ -99,8 +99,7 @@ def criterion_of(fit: Fit) -> tuple[np.ndarray, float]:
 def rival_restarts(fit: Fit, n_factors: int | None = None) -> np.ndarray:
     """Restarts whose disagreement with the best one says something: with room for it, or as good.
 
-    Restarts begin with different numbers of factors, and one with fewer could not have found them all. One
-    with more than parallel analysis supports, where that bounds them, has split what the best one has.
+    Restarts begin with different numbers of factors, and one with fewer could not have found them all.
 
     Parameters
     ----------
@@ -118,7 +117,6 @@ def rival_restarts(fit: Fit, n_factors: int | None = None) -> np.ndarray:
     level, margin = criterion_of(fit)
     wanted = used[best] if n_factors is None else n_factors
     rivals = np.stack([used >= wanted, level >= level[best] - margin])
-    rivals[:, used > fit.settings.get("supported_factors", np.inf)] = False
     rivals[:, best] = False
     return rivals
 

@@ -59,11 +59,6 @@ class Cells:
         """Whether the likelihood is the normal one, for measurements on a continuous scale."""
         return self.likelihood == "normal"
 
-    @property
-    def is_counts(self) -> bool:
-        """Whether the likelihood is one of counts without extra zeros."""
-        return self.likelihood in ("poisson", "negative_binomial")
-
     def of(self, columns: list[int], likelihood: str) -> Cells:
         """The cells of some columns.
 

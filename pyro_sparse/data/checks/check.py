@@ -112,8 +112,6 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
     ]
     of_numbers = [columns for family, columns in families if family.is_normal]
     numbers = [j for columns in of_numbers if not isinstance(columns, slice) for j in columns]
-    every = np.arange(len(cells.features))
-    counts_at = [j for family, columns in families if family.is_counts for j in every[columns].tolist()]
     mistakes = [
         finding
         for family, _ in families
@@ -147,9 +145,7 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
         beside = np.delete(cells.view, columns, 1)
         counts += underdispersed_counts(family)
         counts += overdispersed_counts(family, beside if beside.shape[1] else None) if not mistakes else []
-    groups = (
-        [] if repeats or mistakes else row_groups(cells, numbers, counts_at)
-    )  # a column of row numbers is a trend
+    groups = [] if repeats or mistakes else row_groups(cells, numbers)  # a column of row numbers is a trend
     return [
         *mistakes,
         *kinds,

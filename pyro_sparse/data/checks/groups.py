@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import re
 import warnings
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,8 +49,6 @@ _CLEAR_GAIN_A_ROW, _CLEAR_SURE, _CLEAR_KURTOSIS = (
     0.93,
     12.0,
 )  # where columns are less normal, or are more
-# Clean tables of counts, straight and curved, 6 to 20 columns, seeds 90000 to 90059: 0 of 240 told.
-_LEAST_COUNTS = 6  # different counts in a column, from which its logarithms have ranks to compare
 # Share of a principal component from which batches put edges in doubt: .49 to .77 in 22 tuning tables with
 # batches of half a standard deviation and more (seeds 1000 to 1029), .19 in scikit-learn's breast-cancer
 # measurements.
@@ -62,9 +59,7 @@ _REMEDY = (
 )
 
 
-def row_groups(
-    cells: Cells, numbers: list[int] | None = None, counts: list[int] | None = None
-) -> list[Finding]:
+def row_groups(cells: Cells, numbers: list[int] | None = None) -> list[Finding]:
     """Groups of rows that differ in the means of their columns.
 
     Parameters
@@ -72,8 +67,6 @@ def row_groups(
     cells : Cells
     numbers : list of int, optional
         Columns under the normal likelihood, where others have others.
-    counts : list of int, optional
-        Columns under a likelihood of counts.
     """
     n_rows, n_features = cells.view.shape
     if n_rows < _LEAST_ROWS or not 3 <= n_features <= MOST_COLUMNS:
@@ -83,15 +76,8 @@ def row_groups(
     for finding in (find(cells, ranks) for find in (_by_name, _by_order)):
         if finding is not None:
             return [finding]
-    blocks = _blocks(cells, numbers or [])
-    if counts and len(counts) >= 3:
-        blocks.append(cells if len(counts) == n_features else cells.of(counts, "negative_binomial"))
-    for block in blocks:
-        which = (
-            "most columns"
-            if len(block.features) == n_features
-            else f"most of the columns {listed(block.features)}"
-        )
+    for block in _blocks(cells, numbers or []):
+        which = "most columns" if block is cells else f"most of the columns {listed(block.features)}"
         if (finding := _by_cluster(block, which)) is not None:
             return [finding]
     return []
@@ -207,11 +193,11 @@ def _parts_of_names(rows: list[str]) -> list[tuple[str, list[str]]]:
 
 
 def _by_cluster(cells: Cells, which: str) -> Finding | None:
-    """Rows that fall into clusters of one shape, in columns close to normal each, or in ranks of counts."""
-    if (cells.n_levels < (_LEAST_COUNTS if cells.is_counts else 0.3 * cells.mask.sum(0))).any():
+    """Rows that fall into clusters of one shape, in columns that are close to normal each."""
+    if (cells.n_levels < 0.3 * cells.mask.sum(0)).any():
         return None
-    kurtosis = _kurtosis(cells.view.T if cells.is_counts else cells.columns)
-    if kurtosis > _CLEAR_KURTOSIS and not cells.is_counts:  # ranks of counts have less of it
+    kurtosis = _kurtosis(cells)
+    if kurtosis > _CLEAR_KURTOSIS:
         return None
     order = np.random.default_rng(0).permutation(len(cells.view))[:_MOST_CLUSTERED]
     z = np.where(cells.mask, np.apply_along_axis(_normal_scores, 0, cells.view), 0.0)[order]
@@ -222,7 +208,7 @@ def _by_cluster(cells: Cells, which: str) -> Finding | None:
     y = u[:, : min(max(int((eigenvalues > edge).sum()), 2) + 1, 8)] * np.sqrt(len(z))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a mixture has not converged: its BIC is then lower, no more
-        n_clusters, sure, gain = _clusters(y, min(kurtosis, _CLEAR_KURTOSIS))
+        n_clusters, sure, gain = _clusters(y, kurtosis)
     if not n_clusters:
         return None
     return Finding(
@@ -237,9 +223,9 @@ def _by_cluster(cells: Cells, which: str) -> Finding | None:
     )
 
 
-def _kurtosis(columns: Iterable[NDArray[np.float64]]) -> float:
+def _kurtosis(cells: Cells) -> float:
     """How far columns are from normal ones by their kurtosis, 1 where they are normal."""
-    departures = [len(column) * stats.kurtosis(column) ** 2 / 24 for column in columns]
+    departures = [len(column) * stats.kurtosis(column) ** 2 / 24 for column in cells.columns]
     return float(np.mean(departures))
 
 

@@ -50,7 +50,6 @@ from .residual_pairs import residual_pair_findings
 from .result import Fit
 from .sparse_run import SparseRun
 from .start import Start, cap_grid, no_start
-from .supported_factors import supported_factors
 from .table_notes import of_units, of_weights
 from .trained_restarts import TrainedRestarts
 from .unexplained import unexplained_findings
@@ -377,8 +376,6 @@ class TableJob:
             trained = trained.at(maxima)
         elif not brief and not notes and self.ranks.size == 1 and self.dependency is None:
             trained = self._at_graphs(whole, self._in_sparser_axes(whole, trained))
-            trained = self._supported(whole, trained)
-        supported = trained.supported if maxima is None else maxima.supported
         train_rows, held_rows, best, history = trained.train, trained.heldout, trained.best, trained.history
         columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
         columns += ["closed_form"] * any("closed_form" in row for row in history)
@@ -408,7 +405,9 @@ class TableJob:
                     else {"log_likelihood": np.round(trained.log_likelihood.mean(1), 6).tolist()}
                 ),
                 **({"searched": sorted(maxima.searched)} if maxima is not None and maxima.searched else {}),
-                **({"supported_factors": supported} if supported else {}),
+                **(
+                    {"supported_factors": maxima.supported} if maxima is not None and maxima.supported else {}
+                ),
                 "device": self.device,
                 "dtype": "bfloat16" if self.rounded else str(self.dtype).removeprefix("torch."),
                 **self.record,
@@ -420,7 +419,7 @@ class TableJob:
         )
         if self.dense:
             fit.findings.extend(unconfirmed(fit.alignment["congruence"], best, fit.factor_names))
-        fit.findings.extend(trained.findings() if maxima is None else maxima.findings())
+        fit.findings.extend([] if maxima is None else maxima.findings())
         fit.findings.extend(restart_findings(fit))
         fit.findings.extend(axis_findings(fit, trained.search))
         if getattr(whole, "prior", None) is not None and np.isfinite(trained.rows[best]).all():
@@ -460,14 +459,10 @@ class TableJob:
         Restarts with one graph have one maximum: of these the one that is nearest to it.
         """
         n_rows = len(self.table.x)
-        most = active.max() if trained.supported is None else trained.supported
-        some = np.flatnonzero(active <= most)
         if trained.log_likelihood is not None:
-            level = trained.level(n_rows)[some]
-            bound = np.nan_to_num(trained.rows.mean(1), nan=-np.inf)[some]
-            return int(some[np.where(level >= level.max() - _SAME_MAXIMUM, bound, -np.inf).argmax()])
-        of_some = trained.rows[some], trained.all_rows[some], active[some], trained.edges[some]
-        return int(some[chosen_restart(*of_some, n_rows)])
+            level, bound = trained.level(n_rows), np.nan_to_num(trained.rows.mean(1), nan=-np.inf)
+            return int(np.where(level >= level.max() - _SAME_MAXIMUM, bound, -np.inf).argmax())
+        return chosen_restart(trained.rows, trained.all_rows, active, trained.edges, n_rows)
 
     def _in_sparser_axes(self, whole: FactorModel, trained: TrainedRestarts) -> TrainedRestarts:
         """Two more restarts where the best one's axes are not the sparsest; better ones replace the worst."""
@@ -517,19 +512,6 @@ class TableJob:
         if not trained.from_graphs:
             return trained
         return trained._replace(best=self._best_of(trained, _sizes(whole)[1]))
-
-    def _supported(self, whole: FactorModel, trained: TrainedRestarts) -> TrainedRestarts:
-        """With no more factors than parallel analysis finds, where no graph explains the table."""
-        if not searches_graphs(whole, self.table, self.schedule):
-            return trained
-        active = _sizes(whole)[1]
-        likeliest = int(active[trained.best])
-        chosen = pick(whole, [trained.best])
-        supported = supported_factors(chosen, self.table, likeliest, self.seeds[0])
-        if supported is None or not (active <= supported).any():
-            return trained
-        trained = trained._replace(supported=supported, likeliest=likeliest)
-        return trained._replace(best=self._best_of(trained, active))
 
     def _findings(self, model: FactorModel, best: int, rows: np.ndarray) -> list[Finding]:
         """What a reader should know of restarts, by ELBOs of rows (restart, row)."""

@@ -35,7 +35,7 @@ from .graph_search import (
     graph_level,
     improved,
 )
-from .parallel_analysis import bound_finding, parallel_analysis
+from .parallel_analysis import parallel_analysis
 
 if TYPE_CHECKING:
     from ...data.table import Table
@@ -90,7 +90,11 @@ class Maxima(NamedTuple):
         """What to say where parallel analysis took factors away that likelihood wants."""
         if self.supported is None or self.likeliest <= self.supported:
             return []
-        return [bound_finding(self.likeliest, self.supported)]
+        message = (
+            f"no graph explains the table exactly, and likelihood makes {self.likeliest} factors of small "
+            f"departures: no more than the {self.supported} that parallel analysis finds are kept"
+        )
+        return [Finding("factors", message, "anchors say that there are others", size=float(self.likeliest))]
 
     @property
     def best(self) -> int:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ...findings.finding import Finding
-
-__all__ = ["bound_finding", "parallel_analysis"]
+__all__ = ["parallel_analysis"]
 
 Array = NDArray[np.float64]
 _TABLES = 20  # of noise, over which eigenvalues are averaged
@@ -44,18 +42,3 @@ def parallel_analysis(correlation: Array, n_rows: float) -> int:
     noise = [np.linalg.eigvalsh(np.corrcoef(rng.standard_normal(size).T)) for _ in range(_TABLES)]
     below = np.linalg.eigvalsh(correlation)[::-1] <= np.mean(noise, 0)[::-1]
     return max(1, int(below.argmax()) if below.any() else len(correlation))
-
-
-def bound_finding(likeliest: int, supported: int) -> Finding:
-    """What to say where parallel analysis took factors away that likelihood wants.
-
-    Parameters
-    ----------
-    likeliest, supported : int
-        Factors of the best graph, were there no bound; of parallel analysis.
-    """
-    message = (
-        f"no graph explains the table exactly, and likelihood makes {likeliest} factors of small "
-        f"departures: no more than the {supported} that parallel analysis finds are kept"
-    )
-    return Finding("factors", message, "anchors say that there are others", size=float(likeliest))

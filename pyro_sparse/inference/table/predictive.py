@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ...models.base import FactorModel
     from .result import Fit
 
-__all__ = ["drawn_rows", "posterior_predictive", "simulated_rows"]
+__all__ = ["posterior_predictive", "simulated_rows"]
 
 MOST_DRAWS = 100  # of each chain, where nobody says how many
 MOST_NUMBERS = 50_000_000  # of all replicated tables: 200 MB
@@ -53,20 +53,11 @@ def simulated_rows(fit: Fit, n: int, seed: int) -> np.ndarray:
     n_rows = max((len(values) for values in fit.table.per_row.values()), default=1)
     drawn = of_rows(fit.table.per_row, np.random.default_rng(seed).integers(n_rows, size=n))
     with undisturbed(seed), torch.no_grad():
-        return fit.table.given_back(drawn_rows(fit.model, n, drawn)[fit.best], drawn)
+        return fit.table.given_back(_drawn(fit.model, n, drawn)[fit.best], drawn)
 
 
-def drawn_rows(model: FactorModel, n: int, per_row: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Simulated rows of each restart in model units, (restart, n, feature).
-
-    Parameters
-    ----------
-    model : FactorModel
-        Trained.
-    n : int
-    per_row : mapping of str to ndarray (n,)
-        What the model takes of rows beside their cells.
-    """
+def _drawn(model: FactorModel, n: int, per_row: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Rows of each restart in model units, (restart, n, feature)."""
     prior = model.factor_prior()
     z = prior.expand((*prior.batch_shape[:-1], n)).sample()
     f = model.decode(z, getattr(model, "weights", None))
@@ -153,7 +144,7 @@ def posterior_predictive(
         n_draws = _number(table, 1, draws)
         model, n = pick(fit.model, [fit.best]), len(table.x)
         with undisturbed(seed), torch.no_grad():
-            tables = [_as_given(table, drawn_rows(model, n, table.per_row)[0]) for _ in range(n_draws)]
+            tables = [_as_given(table, _drawn(model, n, table.per_row)[0]) for _ in range(n_draws)]
         x = np.stack(tables)[None]
         source = {"parameters": "fit", "fit_mark": fit_mark(fit)}
         return _arviz.from_datasets(_groups(fit, x, (np.arange(1), np.arange(n_draws))), source)

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from ...findings.finding import Finding
 from ...graphs.restart_choice import bic
-from .parallel_analysis import bound_finding
 
 if TYPE_CHECKING:
     from .axis_restarts import AxisStart
@@ -38,10 +36,6 @@ class TrainedRestarts(NamedTuple):
     log_likelihood : ndarray (restart, row) or None
         At the restarts' maxima, where factors can be summed out (`marginal_likelihood.py`). Restarts are then
         compared by it and not by their bounds.
-    supported : int or None
-        Factors that parallel analysis finds, where that bounds them (`supported_factors.py`).
-    likeliest : int
-        Factors of the best restart, were there no bound.
     """
 
     train: np.ndarray
@@ -56,8 +50,6 @@ class TrainedRestarts(NamedTuple):
     search: AxisStart | None
     from_graphs: list[int]
     log_likelihood: np.ndarray | None = None
-    supported: int | None = None
-    likeliest: int = 0
 
     @property
     def rows(self) -> np.ndarray:
@@ -68,10 +60,6 @@ class TrainedRestarts(NamedTuple):
     def all_rows(self) -> np.ndarray:
         """Rows trained on, and held-out ones."""
         return self.train if self.heldout is None else np.concatenate([self.train, self.heldout], 1)
-
-    def findings(self) -> list[Finding]:
-        """What to say where parallel analysis took factors away that likelihood wants."""
-        return [] if self.supported is None else [bound_finding(self.likeliest, self.supported)]
 
     def level(self, n_rows: int) -> np.ndarray:
         """BIC of each restart, halved and negative."""

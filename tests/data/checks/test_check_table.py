@@ -288,29 +288,6 @@ def test_batches_are_seen(order):
     assert ps.check_table(shifted, groups=batch) == []
 
 
-@pytest.mark.parametrize("kind", ["poisson", "negative_binomial"])
-def test_batches_of_counts_are_seen_in_mixed_order(kind):
-    """Clusters were looked for in measurements only."""
-    rng = np.random.default_rng(3)
-    batch = rng.permutation(np.arange(450) % 3)
-
-    def counts(log_rates):
-        spread = rng.gamma(5, 1 / 5, log_rates.shape) if kind == "negative_binomial" else 1.0
-        return pd.DataFrame(rng.poisson(np.exp(2.5 + 0.4 * log_rates) * spread), columns=clean().columns)
-
-    rates = clean(n=450).to_numpy()
-    assert not [finding for finding in ps.check_table(counts(rates), kind) if finding.kind == "groups"]
-    shifted = counts(rates + 2.0 * np.random.default_rng(4).normal(size=(3, 9))[batch])
-    (found,) = [finding for finding in ps.check_table(shifted, kind) if finding.kind == "groups"]
-    assert found.is_doubt and "fall into 3 clusters" in found.message
-    beside = pd.concat([shifted, clean(1001, n=450).add_prefix("m_").iloc[:, :4]], axis=1)
-    kinds = {"x*": kind, "m_*": "normal"}
-    (found,) = [finding for finding in ps.check_table(beside, kinds) if finding.kind == "groups"]
-    assert "most of the columns 'x0'" in found.message
-    told = ps.check_table(shifted, kind, groups=batch)
-    assert not [finding for finding in told if finding.kind == "groups"]
-
-
 @pytest.mark.parametrize("kind", ["numbers", "answers"])
 def test_batches_of_one_view_are_seen_where_rows_miss_others(kind):
     """A third of the rows each view has not seen; beside it numbers, or yes/no answers."""
