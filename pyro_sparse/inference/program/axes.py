@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Transform
 
+from ..._utils.torch_state import undisturbed
 from .blocks import accepted
 from .edge_densities import edge_log_density
 from .recorded import Block, EdgeTerms, Position, RecordedDensity
@@ -251,7 +252,8 @@ class AxisSampler:
         They would be reordered and change signs with factors that have nothing to do with them.
         """
         places = [u, elsewhere(self.density, u)]
-        transform = _map_of(_generator(self.n_factors, 0.3, u[self.loadings[0]]))
+        with undisturbed(0):  # chains draw what they would draw without this check
+            transform = _map_of(_generator(self.n_factors, 0.3, u[self.loadings[0]]))
         moves = [(at, self._mapped(at, transform)) for at in places]
         observed = {site.name for site in self.density.layout.sites.values() if site.observed}
         for name in self.loadings:
