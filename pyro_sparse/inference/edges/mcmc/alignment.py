@@ -40,15 +40,24 @@ class Frame:
     n_chains : int
     signed : bool
         Whether the signs of loadings say which factor is which.
+    follows : bool
+        Whether all factors are learned, and not only those that the fit left empty.
     """
 
-    def __init__(self, pivot: Array, groups: list[NDArray[np.intp]], n_chains: int, signed: bool = True):
+    def __init__(
+        self,
+        pivot: Array,
+        groups: list[NDArray[np.intp]],
+        n_chains: int,
+        signed: bool = True,
+        follows: bool = True,
+    ):
         self.groups, self.signed = groups, signed
         self.empty: NDArray[np.bool_] = np.zeros(pivot.shape[-1], bool)
         if pivot.ndim == 2:
             self.empty = np.asarray(~pivot.any(0))
         self.learned = self.empty.copy()
-        for members in groups if pivot.ndim == 2 and signed else []:
+        for members in groups if pivot.ndim == 2 and signed and follows else []:
             self.learned[members] |= len(members) > 1
         self.pivot = np.array(np.broadcast_to(pivot, (n_chains, *pivot.shape[-2:])))
 

@@ -230,7 +230,8 @@ def run_program(
     if groups is None:
         terms = density.edges(chains.position)
         groups = _alike(torch.cat([terms[name].log_odds[0] for name in frame_sites]))
-    frame = Frame(pivot, groups, density.n_chains, signed)
+    # Chains that went astray would have a say in where factors are.
+    frame = Frame(pivot, groups, density.n_chains, signed, follows=False)
     collected = _Collector(density, chains, site, frame, frame_sites, num_draws, look)
     began, stopped_by = time.monotonic(), ""
     timed = began  # once the first sweeps, which record, are made
