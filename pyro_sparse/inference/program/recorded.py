@@ -512,9 +512,8 @@ class RecordedDensity:
                 ]
         for layout, values in drawn[1:]:
             for name in sorted(self.layout.sites.keys() ^ layout.sites.keys()):
-                of_module = (
-                    f"; {_UPDATED}" if "$$$" in name else ""
-                )  # as Pyro joins a module and its parameter
+                # Pyro joins the names of a module and its parameter by "$$$"
+                of_module = f"; {_UPDATED}" if "$$$" in name else ""
                 raise ValueError(
                     f"program: has not the same sites in each run (site {name!r}); a program runs through "
                     f"the same statements whatever it draws{of_module}"
