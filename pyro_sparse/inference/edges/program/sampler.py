@@ -142,7 +142,9 @@ def program_edges(
         restarts, turned = _plan(fit, chains)
         density = RecordedDensity(fit.model, fit.data, chains, seed=seed, device=str(fit.settings["device"]))
         start = _starts(fit, restarts, turned, seed)
-        began = np.where(np.array(turned)[:, None, None], _loadings(start, site), np.nan)
+        # A restart's last sweep is a draw, unlike its mean: that is no evidence that it lacked a factor.
+        restart_weights = fit.weights[restarts] if site == fit.site else np.nan
+        began = np.where(np.array(turned)[:, None, None], _loadings(start, site), restart_weights)
         start = {name: value.to(density.device) for name, value in start.items()}
         draws = run_program(
             density, start, site, pivot=_pivot(fit, density, names), frame_sites=names, sweeps=sweeps,
