@@ -1,8 +1,8 @@
 """halves: on real tables, do edges that half of the rows are sure of hold when the other half comes?
 
-No truth is wanted (`ps.calibrate.halves`): what all rows say of an edge has the half's probability as its mean,
-where the model holds. Real tables of kinds that no model of the package was made for: questionnaires (bfi, all
-rows and 600 of them), tests (Holzinger), measurements (wines, breast cancer, diabetes), surveys of elections
+No truth is wanted (`ps.calibrate.halves`): what all rows say of an edge has the half's probability as its
+mean, where the model holds. Real tables of kinds that no model of the package was made for: questionnaires
+(bfi, all rows and 600 of them), tests (Holzinger), measurements (wines, breast cancer, diabetes), surveys of elections
 and of marriages, of schools and of health; one normal likelihood for all columns, as a user does who reads no
 findings. `prior`: tables of 300 rows drawn from the model, where the figures should be those of chance.
 The linear decoder with its defaults, edges as they are (`nonzero`) and practical ones.
