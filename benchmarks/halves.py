@@ -2,10 +2,10 @@
 
 No truth is wanted (`ps.calibrate.halves`): what all rows say of an edge has the half's probability as its
 mean, where the model holds. Real tables of kinds that no model of the package was made for: questionnaires
-(bfi, all rows and 600 of them), tests (Holzinger), measurements (wines, breast cancer, diabetes), surveys of elections
-and of marriages, of schools and of health; one normal likelihood for all columns, as a user does who reads no
-findings. `prior`: tables of 300 rows drawn from the model, where the figures should be those of chance.
-The linear decoder with its defaults, edges as they are (`nonzero`) and practical ones.
+(bfi, all rows and 600 of them), tests (Holzinger), measurements (wines, breast cancer, diabetes), surveys of
+elections and of marriages, of schools and of health; one normal likelihood for all columns, as a user does
+who reads no findings. `prior`: tables of 300 rows drawn from the model, where the figures should be those of
+chance. The linear decoder with its defaults, edges as they are (`nonzero`) and practical ones.
 
 Summed over the halves of a table: `present`, edges that they call present; `claimed`, how many of these are
 expected to be false, and `lost`, how many all rows say are; `e` the mean of lost / claimed; `absent`,
