@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ....priors import LKJ
 from ..density.weight import Slabs, SpikeSlab
-from ._orbits import AVAILABLE, axes_orbit, by_factor
+from ._orbits import AVAILABLE, LARGEST, axes_orbit, by_factor
 
 __all__ = ["all_axes_move", "moved_axes"]
 
@@ -144,8 +144,9 @@ class Axes(NamedTuple):
 
     @property
     def compiles(self) -> bool:
-        """Whether this can be machine code."""
-        return AVAILABLE and isinstance(self.density, SpikeSlab) and type(self.correlation_prior) is LKJ
+        """Whether this can be machine code, and that is faster."""
+        known = isinstance(self.density, SpikeSlab) and type(self.correlation_prior) is LKJ
+        return AVAILABLE and known and self.straight[0].size <= LARGEST
 
     def compiled_orbit(
         self, direction: Array, speed: Array, step: Array, n_steps: int
@@ -155,12 +156,12 @@ class Axes(NamedTuple):
         assert isinstance(density, SpikeSlab)
         direction, speed = direction.copy(), speed.copy()
         odds = np.broadcast_to(self.odds, self.straight.shape)
-        begun, ended, _ = axes_orbit(
+        gain = axes_orbit(
             direction, speed, step.reshape(-1), n_steps, by_factor(self.straight), by_factor(odds),
             by_factor(-np.logaddexp(0, -odds)), density.laplace, float(np.max(density.ratio)),
             float(self.slab_scale), np.array(prior.concentration), prior.log_weights(self.straight.shape[-1]),
         )  # fmt: skip
-        return direction, speed, ended - begun
+        return direction, speed, gain
 
 
 def _tangent(vector: Array, direction: Array) -> Array:

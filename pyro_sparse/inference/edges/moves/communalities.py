@@ -23,7 +23,7 @@ from scipy.special import expit
 
 from ..density.row_likelihood import RowLikelihood
 from ..density.weight import Slabs, SpikeSlab
-from ._orbits import AVAILABLE, by_factor, communality_orbit
+from ._orbits import AVAILABLE, LARGEST, by_factor, communality_orbit
 
 __all__ = ["moved_communalities"]
 
@@ -172,7 +172,7 @@ class Communalities(NamedTuple):
     def compiles(self) -> bool:
         """Whether this can be machine code, and that is faster."""
         known = isinstance(self.density, SpikeSlab) and isinstance(self.likelihood, RowLikelihood)
-        return AVAILABLE and known
+        return AVAILABLE and known and self.unit[0].size <= LARGEST
 
     def compiled_orbit(
         self, ratio: Array, speed: Array, step: float, n_steps: int
@@ -181,11 +181,11 @@ class Communalities(NamedTuple):
         rows, density = self.likelihood, self.density
         assert isinstance(rows, RowLikelihood) and isinstance(density, SpikeSlab)
         ratio, speed = ratio.copy(), speed.copy()
-        odds = np.broadcast_to(self.odds, self.unit.shape)
-        begun, ended, _ = communality_orbit(
+        odds = np.where(self.there, self.odds, np.inf)  # then the others have a constant, as they stay
+        gain = communality_orbit(
             ratio, speed, step, n_steps, _FAR, by_factor(self.unit), self.total, self.moves,
-            by_factor(self.there), by_factor(odds), by_factor(-np.logaddexp(0, -odds)), density.laplace,
+            self.there.sum(-1), by_factor(odds), by_factor(-np.logaddexp(0, -odds)), density.laplace,
             float(np.max(density.ratio)), float(self.slab_scale), tuple(map(float, self.noise_prior)),
             *rows.contiguous(),
         )  # fmt: skip
-        return ratio, speed, ended - begun
+        return ratio, speed, gain
