@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ....priors import LKJ
 from ..density.weight import Slabs, SpikeSlab
-from ._orbits import AVAILABLE, LARGEST, axes_orbit, by_factor
+from ._compiled import AVAILABLE, LARGEST, axes_orbit, by_factor
 
 __all__ = ["all_axes_move", "moved_axes"]
 

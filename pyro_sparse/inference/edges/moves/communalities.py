@@ -23,7 +23,7 @@ from scipy.special import expit
 
 from ..density.row_likelihood import RowLikelihood
 from ..density.weight import Slabs, SpikeSlab
-from ._orbits import AVAILABLE, LARGEST, by_factor, communality_orbit
+from ._compiled import AVAILABLE, LARGEST, by_factor, communality_orbit
 
 __all__ = ["moved_communalities"]
 

@@ -1,8 +1,9 @@
-r"""Orbits of the Hamiltonian moves of linear decoders, compiled: all chains and steps in one call.
+r"""Moves of linear decoders, compiled: all chains and steps in one call.
 
-The densities are those of `communalities.py` and `axes.py`, as loops over the few numbers of a chain, where
-calls of numpy take most of the time. Features are the last axis, so that inner loops are long. Where a matrix
-cannot be inverted the level is not a number, and the move is not taken.
+Orbits of `communalities.py` and `axes.py`, the maps of `expansion.py` and the steps of `correlations.py`, as
+loops over the few numbers of a chain, where calls of numpy take most of the time. Random numbers are given.
+Features are the last axis, so that inner loops are long. Where a matrix cannot be inverted a density is not a
+number, and the move is not taken.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from numpy.typing import NDArray
 from ...._utils.arrays import COMPILED as AVAILABLE
 from ...._utils.arrays import compiled as _compile
 
-__all__ = ["AVAILABLE", "LARGEST", "axes_orbit", "by_factor", "communality_orbit"]
+__all__ = [
+    "AVAILABLE",
+    "LARGEST",
+    "axes_orbit",
+    "by_factor",
+    "communality_orbit",
+    "correlation_steps",
+    "expansion_steps",
+]
 
 # Loadings of a chain up to which this is faster than numpy. CPU time of a move by numpy over that here, four
 # chains, one thread: axes and communalities, 9 features and 3 factors 5.2, 11.4; 25, 10: 2.8, 3.8; 100, 20:
@@ -145,6 +154,95 @@ def axes_orbit(
                 begun = level
         gain[c] = level - begun
     return gain
+
+
+@_compile
+def expansion_steps(
+    weight, whole, by, precision, maps, n_rows, n_free, point, odds, rate, laplace, spike, slab_scale, normal,
+    threshold, scales, steps,
+):  # fmt: skip
+    """Maps of factors, in turn; `weight` (chain, factor, feature), `whole` and `by` change in place.
+
+    `n_free` (factor,) are the permitted loadings; with a spike at zero (`point`) those that are there count.
+    """
+    n_chains, k, g = weight.shape
+    level, tried, slope = np.empty(k), np.empty(g), np.empty(g)
+    for c in range(n_chains):
+        for a in range(k):
+            level[a] = _weight_prior(weight[c, a], odds[c, a], rate[c, a], laplace, spike, slab_scale, slope)
+        for m in range(len(maps)):
+            i, j = maps[m]
+            pull, sharp = 0.0, whole[c, j, j] * precision[c, i, i]
+            for b in range(k):
+                pull += whole[c, j, b] * precision[c, b, i]
+            if i == j:
+                log_s = scales[m] * normal[m, c]
+                a, gain, shrunk = np.expm1(log_s), 0.0, np.exp(-log_s)
+                there = 0 if point else n_free[j]
+                for f in range(g):
+                    tried[f] = weight[c, j, f] * shrunk
+                    if point and weight[c, j, f] != 0:
+                        there += 1
+                gain = (n_rows - there) * log_s - a * (pull + 0.5 * a * sharp)
+            else:
+                a, gain = normal[m, c] / np.sqrt(sharp), 0.0
+                if steps[m] > 0:
+                    a *= steps[m]
+                    gain = -a * (pull + 0.5 * a * sharp)
+                else:  # drawn from what factors say
+                    a -= pull / sharp
+                for f in range(g):
+                    tried[f] = weight[c, j, f] - a * weight[c, i, f]
+            new = _weight_prior(tried, odds[c, j], rate[c, j], laplace, spike, slab_scale, slope)
+            taken = threshold[m, c] < new - level[j] + gain
+            if point:
+                for f in range(g):
+                    taken &= (weight[c, j, f] == 0) == (tried[f] == 0)
+            if taken:
+                level[j] = new
+                for f in range(g):
+                    weight[c, j, f] = tried[f]
+                for b in range(k):
+                    by[c, i, b] += a * by[c, j, b]
+                    whole[c, i, b] += a * whole[c, j, b]
+                for b in range(k):
+                    whole[c, b, i] += a * whole[c, b, j]
+
+
+@_compile
+def correlation_steps(cov, whole, n_rows, pairs, step, least, concentration, log_weight, normal, log_uniform):
+    """Metropolis steps of pairs of factors, in turn; `cov` (chain, factor, factor) changes in place."""
+    n_chains, k, _ = cov.shape
+    low, inverse = np.empty((k, k)), np.empty((k, k))
+    for c in range(n_chains):
+        level, definite, now = 0.0, False, 0.0
+        for m in range(-1, len(pairs)):
+            if m >= 0:
+                i, j = pairs[m]
+                now = cov[c, i, j]
+                size = step * (1 - now * now)
+                new = now + size * normal[m, c]
+                if not abs(new) < 1 - 1e-9:
+                    continue
+                cov[c, i, j] = cov[c, j, i] = new
+            for a in range(k):
+                for b in range(a + 1):
+                    low[a, b] = cov[c, a, b]
+            log_det = _inverted_symmetric(low, inverse)
+            definite = log_det > least
+            there = _lkj(log_det if definite else 0.0, concentration, log_weight)[0] - 0.5 * n_rows * log_det
+            for a in range(k):
+                for b in range(k):
+                    there -= 0.5 * inverse[a, b] * whole[c, a, b]
+            if m < 0:
+                level = there
+                continue
+            back = step * (1 - new * new)
+            ratio = np.log(size / back) - 0.5 * (new - now) ** 2 * (1 / (back * back) - 1 / (size * size))
+            if definite and log_uniform[m, c] < there - level + ratio:
+                level = there
+            else:
+                cov[c, i, j] = cov[c, j, i] = now
 
 
 @_compile

@@ -1,4 +1,4 @@
-"""Compiled orbits of Hamiltonian moves are those of numpy."""
+"""Compiled moves are those of numpy."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import pytest
 
 from pyro_sparse.inference.edges.density.weight import SpikeSlab
 from pyro_sparse.inference.edges.mcmc.row_moments import RowMoments
-from pyro_sparse.inference.edges.moves import axes, communalities
-from pyro_sparse.inference.edges.moves._orbits import AVAILABLE, LARGEST, by_factor
+from pyro_sparse.inference.edges.moves import axes, communalities, correlations, expansion
+from pyro_sparse.inference.edges.moves._compiled import AVAILABLE, LARGEST, by_factor
 from pyro_sparse.inference.edges.moves.axes import Axes, moved_axes
 from pyro_sparse.inference.edges.moves.communalities import Communalities, moved_communalities
+from pyro_sparse.inference.edges.moves.correlations import moved_correlations
+from pyro_sparse.inference.edges.moves.expansion import Expansion
 from pyro_sparse.priors import LKJ
 
 N, G, K, ROWS, SLAB, NOISE = 5, 7, 3, 30, 0.8, (3.0, 1.0)
@@ -140,6 +142,54 @@ def test_a_path_that_goes_astray_has_no_gain():
     ratio[3] = 1e9
     _, _, gain = rows.compiled_orbit(ratio, np.zeros((N, G)), 0.01, 2)
     assert np.isnan(gain[1]) and np.isfinite(gain[[0, 2, 4]]).all()
+
+
+@needs_numba
+@pytest.mark.parametrize("asked", ["", "must, forbidden"])
+@pytest.mark.parametrize(("laplace", "ratio"), [(False, 0.2), (True, 0.1), (False, 0.0), (True, 1e-3)])
+def test_expansions(laplace, ratio, asked, monkeypatch):
+    """One chain is not a number, and stays."""
+    weight, cov, _, odds, _ = chains(ratio)
+    permitted, must = edges(asked)
+    weight = np.where(permitted, weight, 0.0)
+    weight[2, 3] = np.nan
+    z = np.random.default_rng(2).standard_normal((N, ROWS, K))
+    maps = Expansion(permitted, must, SpikeSlab(laplace, np.array(ratio)), SLAB)
+
+    def moved(available):
+        monkeypatch.setattr(expansion, "AVAILABLE", available)
+        rng = np.random.default_rng(4)
+        whole = z.swapaxes(1, 2) @ z
+        with np.errstate(all="ignore"):
+            moves = maps.moved(weight, odds, whole, ROWS, np.linalg.inv(cov), rng)
+        return *moves, rng.random()
+
+    for got, want in zip(moved(True), moved(False), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+    new, by, _ = moved(True)
+    assert (by[2] == np.eye(K)).all()
+    np.testing.assert_array_equal(new[2], weight[2])
+    assert (np.delete(new, 2, 0) != np.delete(weight, 2, 0)).any()
+
+
+@needs_numba
+@pytest.mark.parametrize("prior", [LKJ(1.0), LKJ(4.0), LKJ((1.0, 50.0), (3.0, 1.0))])
+@pytest.mark.parametrize("n_rows", [2, ROWS])
+def test_correlations(prior, n_rows, monkeypatch):
+    cov, z = chains(0.2)[1], np.random.default_rng(2).standard_normal((N, n_rows, K))
+    pairs, whole = np.array([[0, 1], [1, 2], [0, 2], [0, 1], [1, 2]]), z.swapaxes(1, 2) @ z
+    whole[2] = np.nan
+
+    def moved(available):
+        monkeypatch.setattr(correlations, "AVAILABLE", available)
+        rng = np.random.default_rng(4)
+        return moved_correlations(cov, whole, n_rows, pairs, prior, rng), rng.random()
+
+    for got, want in zip(moved(True), moved(False), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+    new = moved(True)[0]
+    np.testing.assert_array_equal(new[2], cov[2])
+    assert (new[[0, 1, 3, 4]] != cov[[0, 1, 3, 4]]).any()
 
 
 def test_large_chains_are_left_to_numpy():
