@@ -55,6 +55,7 @@ def tasks(options: argparse.Namespace) -> list[Row]:
 
 def run(table: str, edge: str, seed: int, data: str) -> Row:
     import pyro_sparse as ps
+    from pyro_sparse.findings.finding import findings_of
 
     x = read(table, seed, Path(data))
     answer = edges_with_defaults(x, TABLES[table], seed, edge)
@@ -71,7 +72,7 @@ def run(table: str, edge: str, seed: int, data: str) -> Row:
         "gained": float(check.gained.sum()),
         "e_absent": check.e_absent,
         "against": not check.holds,
-        "doubts": any(finding.is_doubt for finding in ps.findings(answer.fit, answer.idata)),
+        "doubts": any(finding.is_doubt for finding in findings_of(answer.fit, answer.idata)),
         "cpu_s": answer.fit_cpu_s + answer.chains_cpu_s,
     }
 
