@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections import deque
+from statistics import median_low
 from types import TracebackType
 from typing import Self
 
@@ -22,6 +24,7 @@ LOGGER = logging.getLogger("pyro_sparse")
 _EVERY = 60.0  # seconds between lines, and the length of work from which it says beforehand how long it takes
 _TIMED = 5.0  # seconds, or
 _SHARE = 0.05  # share of the work, after which its length is judged
+_LAST = 50  # units by which it is judged
 _OFTEN = 0.5  # seconds between two states of a bar
 
 
@@ -58,10 +61,10 @@ class Progress:
         if shown and is_watched():
             self.bar = tqdm(total=total, desc=stage, unit=unit, mininterval=_OFTEN)
         self.began = self.said = time.monotonic()
-        # Judged from the end of the first units on: these compile and import, and those of a state that was
-        # read took no time.
+        # Judged by units after the first: these compile and import, and those of a state that was read took
+        # no time. A later one may compile, too, which the median does not mind.
         self.timed: float | None = None
-        self.first = 0
+        self.seconds: deque[float] = deque(maxlen=_LAST)
         self.announced = False
 
     def __enter__(self) -> Self:
@@ -85,8 +88,10 @@ class Progress:
             What is known so far, such as the number of edges decided; by default what it was.
         """
         self.done += units
-        if self.timed is None:
-            self.timed, self.first = time.monotonic(), self.done
+        now = time.monotonic()
+        if self.timed is not None and units:
+            self.seconds.append((now - self.timed) / units)
+        self.timed = now
         self.status = status or self.status
         if self.bar is not None:
             if status:
@@ -127,18 +132,17 @@ class Progress:
             self.bar.close()
 
     def left(self) -> float:
-        """Seconds that are left, as far as the units so far tell; infinite before the second."""
-        made = self.done - self.first
-        if self.timed is None or made <= 0:
+        """Seconds that are left, as far as the last units tell; infinite before the second."""
+        if not self.seconds:
             return float("inf")
-        return (time.monotonic() - self.timed) / made * max(self.total - self.done, 0)
+        return median_low(self.seconds) * max(self.total - self.done, 0)
 
     def _speak(self) -> None:
         now = time.monotonic()
         passed, left = now - self.began, self.left()
         if (
             not self.announced
-            and left < float("inf")
+            and (len(self.seconds) > 1 or self.seconds and passed >= _EVERY)  # one unit may have compiled
             and (passed > _TIMED or self.done >= _SHARE * self.total)
         ):
             self.announced = True

@@ -63,6 +63,15 @@ def test_steps_that_were_made_before_took_no_time(clock, capsys):
     assert "1,000 steps, about 2 minutes" in capsys.readouterr().err
 
 
+def test_one_slow_unit_among_the_first_says_nothing_of_the_others(clock, capsys):
+    with Progress("chains", 1500, "sweep", shown=True) as progress:
+        for seconds in (3, 10, 0.01, 0.01):  # machine code is made in the first, and again in the second
+            clock(seconds)
+            progress.advance()
+        assert progress.left() == pytest.approx(14.96)
+    assert "about" not in capsys.readouterr().err
+
+
 def test_lines_go_to_the_logger_if_it_has_handlers(clock, monkeypatch, capsys, caplog):
     monkeypatch.setattr(module.LOGGER, "hasHandlers", lambda: True)
     with caplog.at_level(logging.INFO, logger="pyro_sparse"):

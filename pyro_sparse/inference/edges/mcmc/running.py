@@ -146,15 +146,16 @@ class _Budget:
 
     def __init__(self, seconds: float | None, warm_up: int):
         self.seconds, self.warm_up, self.began = seconds, warm_up, time.monotonic()
+        self.ends: list[float] = []  # of the first sweeps
 
     def warm_up_after(self, sweep: int) -> int:
         """Sweeps of the warm-up; as many as half of the time allows, once they are timed."""
-        if sweep == 0:  # which compiles
-            self.first = time.monotonic()
+        if sweep <= _TIMED:
+            self.ends.append(time.monotonic())
         if sweep != _TIMED or self.seconds is None:
             return self.warm_up
-        per_sweep = (time.monotonic() - self.first) / _TIMED
-        needed = self.first - self.began + per_sweep * (self.warm_up - 1)
+        per_sweep = float(np.median(np.diff(self.ends)))  # the first one compiles, and another one may
+        needed = self.ends[-1] - self.began + per_sweep * (self.warm_up - 1 - _TIMED)
         left = 0.5 * self.seconds - (time.monotonic() - self.began)
         most = _TIMED + 1 + max(0, int(left / per_sweep))
         if needed > self.seconds and most < self.warm_up:
