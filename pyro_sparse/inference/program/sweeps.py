@@ -30,6 +30,7 @@ __all__ = ["ProgramChains"]
 _CLIMB = 1 / 3  # of the warm-up
 _HEAT = 10.0  # of the spikes in the first sweep; they are as the program says after half of the climb
 _ROTATE_EVERY, _ROTATE_EVERY_LATER = 2, 5  # sweeps: while chains look for axes, and afterwards
+_REORIENT_EVERY = 4  # sweeps of the climb; later as often as rotations of two factors
 _COLLAPSED_EVERY = 4  # sweeps between two steps with the rows integrated out
 _SELDOM = 25  # sweeps, where rotations ask the data and were never taken
 _AXES = ("acceptance", "step", "rotated", "obliquely", "oblique_step")  # of an `AxisSampler`, when resumed
@@ -135,15 +136,17 @@ class ProgramChains:
         if self.axes.n_factors > 1 and self.done % pause == 0:
             # As many pairs as are disjoint: five factors have ten, and a climb some thirty sweeps.
             for _ in range(self.axes.n_factors // 2 if climbs else 1):
-                self._rotate()
+                self._rotate(self.axes.rotate)
+            if self.axes.reorients and self.done % (_REORIENT_EVERY if climbs else pause) == 0:
+                self._rotate(self.axes.reorient)
         if not climbs:
             self.position = self.axes.stretch(self.position, adapts)
             for _ in range(self.axes.n_factors if self.axes.correlation else 0):
                 self.position = self.axes.lean(self.position, adapts)
 
-    def _rotate(self) -> None:
-        """Two factors, and the points of approximation with them."""
-        moved, transform = self.axes.rotate(self.position)
+    def _rotate(self, move: Callable[[Position], tuple[Position, tuple[Tensor, Tensor]]]) -> None:
+        """Some factors, and the points of approximation with them."""
+        moved, transform = move(self.position)
         for name, sampler in self.samplers.items():
             if isinstance(sampler, BlockSampler | WeightSampler) and sampler.centre is not None:
                 block = self.density.blocks[name]
