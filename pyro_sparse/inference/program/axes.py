@@ -170,7 +170,8 @@ class AxisSampler:
     @property
     def reorients(self) -> bool:
         """Whether three factors are rotated at once: where that is by the densities of priors alone."""
-        return self.n_factors >= SIZE and not self.asks_data
+        n_features = sum(_rows(self.density.start[name]) for name in self.loadings)
+        return self.useful and self.n_factors >= SIZE and n_features > 1 and not self.asks_data
 
     def reorient(self, u: Position) -> tuple[Position, tuple[Tensor, Tensor]]:
         """Three factors to axes through features, or left where they are; and the maps, as `rotate`.

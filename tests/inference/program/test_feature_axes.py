@@ -90,8 +90,8 @@ def program_of(alike=True, correlated=False):
     return program
 
 
-def sampler_of(program, n_factors=3, chains=3):
-    data = Data(np.random.default_rng(0).normal(size=(ROWS, FEATURES)))
+def sampler_of(program, n_factors=3, chains=3, n_features=FEATURES):
+    data = Data(np.random.default_rng(0).normal(size=(ROWS, n_features)))
     density = RecordedDensity(Program(program, n_factors), data, chains)
     return AxisSampler(density, density.start), density
 
@@ -177,6 +177,7 @@ def test_it_crosses_to_axes_that_rotations_of_two_factors_do_not_reach(moves):
 
 def test_where_it_is_no_use():
     assert sampler_of(program_of())[0].reorients
+    assert not sampler_of(program_of(), n_features=1)[0].reorients  # one direction makes no axes
     assert not sampler_of(program_of(), n_factors=2)[0].reorients  # rotations of two reach all there are
 
     def bent(d):
