@@ -39,7 +39,8 @@ def pytest_configure(config):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for decoder, table in itertools.product(("mlp", "linear"), (x, gaps)):
-                ps.fit(ps.models.SparseDecoder(n_factors=2, decoder=decoder), table, **few)
+                fit = ps.fit(ps.models.SparseDecoder(n_factors=2, decoder=decoder), table, **few)
+            fit.edge_posterior(edge="practical", sweeps=40, warm_up=20, progress=False)
             tasks = np.repeat(x.reshape(4, 10, 4), 2, axis=1)
             for inner in ("ssl", "lasso"):
                 ps.fit(ps.models.MultiTaskRegression(4, 2), tasks, tasks[..., 0], inner=inner, **few)

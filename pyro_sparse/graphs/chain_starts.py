@@ -1,7 +1,8 @@
 """What do chains say that began elsewhere? A factor to which they came back is known to the data.
 
-A chain that begins at a restart of a fit and stays there repeats that restart. One that begins in axes that
-no fit has chosen, and ends with the factors of all others, was led there by nothing but the data.
+A chain that begins with a factor and stays there repeats its start, be it a restart of the fit. One that
+begins without it, in axes that no fit has chosen or at a restart that the chains leave, and ends with the
+factors of all others, was led there by nothing but the data.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .chain_groups import ChainPool
 
 __all__ = ["came_back"]
 
-_FEWEST, _FEWEST_WITHOUT_FIT = 1, 2  # chains from elsewhere; the fit, if it has the factor too, is one more
+_FEWEST, _FEWEST_WITHOUT_FIT = 1, 2  # that began without; the fit, if it has the factor too, is one more
 
 
 def came_back(loading: ArrayLike, began: ArrayLike, fitted: ArrayLike, pool: ChainPool) -> NDArray[np.bool_]:
@@ -23,15 +24,15 @@ def came_back(loading: ArrayLike, began: ArrayLike, fitted: ArrayLike, pool: Cha
     A chain has a factor if Tucker's congruence with its mean over the chains is at least .9, and began
     without it if that of no column that it began at is so large in size. If the fit has the factor, too, one
     such chain is enough: chain and fit came to it by two ways. Else there must be two, since the fit came to
-    other axes.
+    other axes; a chain that began at the fit's and left them is one of them.
 
     Parameters
     ----------
     loading : array_like of shape (chain, feature, factor)
         Mean loadings of each chain, all in one frame.
     began : array_like of shape (chain, feature, any)
-        Where the chains began, with any number of factors in any order and of any signs; NaN of chains that
-        began at a restart of the fit, which are no evidence of their own.
+        Where the chains began, with any number of factors in any order and of any signs; NaN of chains of
+        which that is not known, which are no evidence.
     fitted : array_like of shape (feature, factor)
         Of the fit's best restart, in the frame of the chains.
     pool : ChainPool
@@ -72,12 +73,12 @@ def came_back(loading: ArrayLike, began: ArrayLike, fitted: ArrayLike, pool: Cha
     confirmed = np.zeros(means.shape[2], dtype=bool)
     if not np.isfinite(means[kept]).all():  # a failed chain that is kept for want of others
         return confirmed
-    elsewhere = [c for c in kept if np.isfinite(starts[c]).all()]
+    known = [c for c in kept if np.isfinite(starts[c]).all()]
     together = np.average(means[kept], axis=0, weights=pool.weight[kept])
     for k in range(len(confirmed)):
         factor = together[:, [k]]
         everywhere = min(similarity(means[c][:, [k]], factor)[0, 0] for c in kept) >= SAME_FACTOR
-        without = sum(np.abs(similarity(starts[c], factor)).max() < SAME_FACTOR for c in elsewhere)
+        without = sum(np.abs(similarity(starts[c], factor)).max() < SAME_FACTOR for c in known)
         in_fit = similarity(of_fit[:, [k]], factor)[0, 0] >= SAME_FACTOR
         confirmed[k] = everywhere and without >= (_FEWEST if in_fit else _FEWEST_WITHOUT_FIT)
     return confirmed

@@ -38,7 +38,7 @@ from .edge_table import (
     holds_scores,
     weights_vary,
 )
-from .verdicts import agreed, decided, edges_left_empty
+from .verdicts import agreed, counts_of, decided, edges_left_empty
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -182,18 +182,11 @@ def _of_large(
 ) -> list[str]:
     """The verdict's sentences, with those that count edges said of large loadings."""
     edges = _arviz.get_group(idata, "edge_posterior")
-    by_chain, given = edges["restart_probability"].to_numpy(), edges["given"].to_numpy().astype(bool)
-    possible = (by_chain > 0).any(0)
+    possible = (edges["restart_probability"].to_numpy() > 0).any(0)
     findings = findings_of(idata=idata)
-    doubted = doubted_edges(
-        findings,
-        [str(name) for name in edges["feature"].to_numpy()],
-        [str(name) for name in edges["factor"].to_numpy()],
-    )
-    old_gap = edges["gap"].to_numpy()
-    rest = edges_left_empty(findings, len(p))
-    counts = decided(edges["probability"].to_numpy(), old_gap, possible & ~given, doubted, not_asked=rest)
-    of_edges = agreed(old_gap, run)
+    names = [[str(name) for name in edges[dim].to_numpy()] for dim in _EDGE]
+    doubted, rest = doubted_edges(findings, *names), edges_left_empty(findings, len(p))
+    counts, of_edges = counts_of(idata, findings), agreed(edges["gap"].to_numpy(), run)
     lines: list[str] = []
     for line in str(idata.attrs.get("verdict", "")).splitlines():
         if line == counts:

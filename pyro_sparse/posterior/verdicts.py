@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..findings.finding import Finding, findings_of, sentences
+from ..findings.finding import Finding, doubted_edges, findings_of, sentences
 from ..graphs.selection import edge_verdicts, unresolved
+from . import arviz as _arviz
 
 if TYPE_CHECKING:
     from .._utils.types import ArvizData
@@ -23,6 +24,7 @@ __all__ = [
     "as_sentence",
     "beside_verdict",
     "concluded",
+    "counts_of",
     "decided",
     "edges_left_empty",
     "latents_said",
@@ -102,6 +104,25 @@ def decided(
     rest = f"; so {'is' if not_asked == 1 else 'are'} {not_asked} more, of factors that the fit left empty"
     counts = f"{present + absent} of {edges} decided ({present} {yes}, {absent} {no}), {left} open"
     return f"{counts}{rest if not_asked else ''}."
+
+
+def counts_of(idata: ArvizData, findings: Sequence[Finding]) -> str:
+    """`decided` of an edge posterior of a table, as its verdict has it with these findings.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        From `fit.edge_posterior()`.
+    findings : sequence of Finding
+    """
+    edges = _arviz.get_group(idata, "edge_posterior")
+    names = [[str(name) for name in edges[dim].to_numpy()] for dim in ("feature", "factor")]
+    p, gap = edges["probability"].to_numpy(), edges["gap"].to_numpy()
+    by_chain, given = edges["restart_probability"].to_numpy(), edges["given"].to_numpy().astype(bool)
+    asked = (by_chain > 0).any(0) & ~given
+    return decided(
+        p, gap, asked, doubted_edges(findings, *names), not_asked=edges_left_empty(findings, len(p))
+    )
 
 
 def edges_left_empty(findings: Sequence[Finding], n_features: int) -> int:

@@ -128,6 +128,24 @@ class LKJ(Recorded):
         shares = [np.exp(level - whole) for level in levels]
         return np.asarray(sum((c - 1) * p for c, p in zip(self.concentration, shares, strict=True)))
 
+    def log_weights(self, n_factors: int) -> Array:
+        """Log share of each concentration less its log normaliser: with the power of |C|, its log density.
+
+        Parameters
+        ----------
+        n_factors : int
+
+        Returns
+        -------
+        ndarray (concentration,)
+
+        Examples
+        --------
+        >>> np.exp(LKJ((1.0, 2.0)).log_weights(2)).round(3)  # half of 1/2 and of 3/4 (1 - r^2)
+        array([0.25 , 0.375])
+        """
+        return np.array(_log_weight(self.concentration, self.share, n_factors))
+
     def _levels(self, log_det: Array | float, n_factors: int) -> list[Array]:
         """Log density of each concentration and its share."""
         log_det = np.asarray(log_det, dtype=float)

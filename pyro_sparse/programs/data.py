@@ -153,6 +153,25 @@ class Data:
         sizes = (len(self.x), self.x.shape[-1])
         return DataView(self.tensors() if tensors is None else tensors, n_factors, sizes, levels)
 
+    def at(self, index: np.ndarray) -> Data:
+        """Some of the rows, with the same features and the same labels.
+
+        Parameters
+        ----------
+        index : ndarray of int
+            Numbers of rows.
+        """
+        chosen = object.__new__(Data)
+        changed = {
+            "x": self.x[index],
+            "seen": self.seen[index],
+            "sample_names": [self.sample_names[i] for i in index],
+            "rows": {name: value[index] for name, value in self.rows.items()},
+        }
+        for name, value in {**vars(self), **changed}.items():
+            object.__setattr__(chosen, name, value)
+        return chosen
+
     def with_table(self, x: np.ndarray) -> Data:
         """The same rows and features with other cells, those that were not seen left out.
 

@@ -1,7 +1,7 @@
 """Which factors chains came back to that began elsewhere: three factors of nine features, three chains.
 
-Chains 1 and 2 begin in axes 45 degrees from those of factors 1 and 2, and at factor 3 itself; chain 0 at a
-restart of the fit.
+Chains 1 and 2 begin in axes 45 degrees from those of factors 1 and 2, and at factor 3 itself; where chain 0
+began is not known.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def pool(*kept):
 
 def test_a_chain_from_elsewhere_confirms_what_the_fit_has_and_the_chain_had_not():
     assert came_back([END] * 3, BEGAN, END, pool()).tolist() == TWO
-    one = np.where(np.arange(3)[:, None, None] == 2, np.nan, BEGAN)  # the last one at a restart, too
+    one = np.where(np.arange(3)[:, None, None] == 2, np.nan, BEGAN)  # of the last one it is not known, too
     assert came_back([END] * 3, one, END, pool()).tolist() == TWO
 
 
@@ -39,8 +39,20 @@ def test_two_are_wanted_of_a_factor_that_the_fit_has_not():
     assert came_back([END] * 3, one, half, pool()).tolist() == [True, False, False]
 
 
-def test_chains_from_restarts_of_the_fit_confirm_nothing():
+def test_a_chain_that_left_the_axes_of_the_fit_is_one_of_the_two():
+    one = np.stack([ROTATED, np.full_like(END, np.nan), ROTATED])  # chain 0 at the fit's best restart
+    assert came_back([END] * 3, one, ROTATED, pool()).tolist() == TWO
+
+
+def test_a_chain_that_left_a_restart_with_other_factors_confirms_those_of_the_fit():
+    began = np.stack([END, ROTATED, END])  # two at the best restart, one at a rival
+    assert came_back([END] * 3, began, END, pool()).tolist() == TWO
+    assert not came_back([END, ROTATED, END], began, END, pool()).any()  # it stayed there
+
+
+def test_chains_that_began_nobody_knows_where_or_with_the_factors_confirm_nothing():
     assert not came_back([END] * 3, np.full_like(BEGAN, np.nan), END, pool()).any()
+    assert not came_back([END] * 3, [END] * 3, END, pool()).any()
 
 
 def test_every_chain_kept_must_have_it():

@@ -27,6 +27,12 @@ def test_the_density_of_three_factors_integrates_to_one():
         assert total == pytest.approx(1.0, abs=2e-3)
 
 
+def test_log_weights_and_powers_of_the_determinant_are_the_density():
+    prior, log_det_of_one = LKJ((1.5, 8.0), (1.0, 3.0)), -0.7
+    levels = prior.log_weights(4) + (np.array(prior.concentration) - 1) * log_det_of_one
+    assert np.logaddexp(*levels) == pytest.approx(float(prior.log_density(log_det_of_one, 4)), rel=1e-12)
+
+
 def test_the_density_is_torchs_but_for_the_change_to_cholesky_factors():
     k, c = 4, 2.5
     root = LKJCholesky(k, torch.tensor(c, dtype=torch.float64), validate_args=False).sample((20,))

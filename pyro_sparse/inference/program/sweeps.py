@@ -30,7 +30,6 @@ __all__ = ["ProgramChains"]
 _CLIMB = 1 / 3  # of the warm-up
 _HEAT = 10.0  # of the spikes in the first sweep; they are as the program says after half of the climb
 _ROTATE_EVERY, _ROTATE_EVERY_LATER = 2, 5  # sweeps: while chains look for axes, and afterwards
-_REORIENT_EVERY = 4  # sweeps of the climb; later as often as rotations of two factors
 _COLLAPSED_EVERY = 4  # sweeps between two steps with the rows integrated out
 _SELDOM = 25  # sweeps, where rotations ask the data and were never taken
 _AXES = ("acceptance", "step", "rotated", "obliquely", "oblique_step")  # of an `AxisSampler`, when resumed
@@ -53,6 +52,9 @@ class ProgramChains:
         Chains whose spikes begin wide; default all. One that begins at a mode has no need of it.
     table_of : sequence of int, optional
         Of each chain: those with one number share what they learn of parameters. Default one each.
+    reorients : bool
+        Whether three factors are rotated at once. Not where sweeps are averaged into one answer: other axes
+        that are as likely would blur it.
 
     Attributes
     ----------
@@ -69,8 +71,10 @@ class ProgramChains:
         climbing: int | None = None,
         heated: Sequence[bool] | None = None,
         table_of: Sequence[int] | None = None,
+        reorients: bool = True,
     ):
         self.density, self.position, self.warm_up = density, dict(u), warm_up
+        self.reorients = reorients
         self.climbing = int(_CLIMB * warm_up) if climbing is None else climbing
         kinds = {site.name: site.kind for site in [*density.layout.edges, *density.layout.parameters]}
         shared = torch.as_tensor(
@@ -137,7 +141,7 @@ class ProgramChains:
             # As many pairs as are disjoint: five factors have ten, and a climb some thirty sweeps.
             for _ in range(self.axes.n_factors // 2 if climbs else 1):
                 self._rotate(self.axes.rotate)
-            if self.axes.reorients and self.done % (_REORIENT_EVERY if climbs else pause) == 0:
+            if self.reorients and not climbs and self.axes.reorients:
                 self._rotate(self.axes.reorient)
         if not climbs:
             self.position = self.axes.stretch(self.position, adapts)

@@ -8,6 +8,12 @@ from draw to draw (bfi as ordered levels: agreeableness and extraversion, of a f
 difference; 18 main edges of 25 in place of 25). Loadings that are next to nothing point anywhere and are
 taken for none: else noise might tell a factor apart from an empty one.
 
+Chains that went astray, of which some have loadings of any size, would mix up the factors of the others. What
+counts is how well the draws of a chain agree with one another once they are carried into a frame: chains are
+left out of the mean where the rest then agree better, and not for being unlike. In the frame of all no chain
+agrees much less than in its own mean, as a rule; then nothing is looked for, so that chains of weak factors,
+whose means differ by chance, are taken together.
+
 Of a curved decoder the sign of a loading is that of a mean slope: noise where a feature is even in a factor.
 There the order goes by sizes, and signs only by what is left when the order is known; and since a mean over
 such signs is no loading, only factors that the fit left empty are learned.
@@ -18,13 +24,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ....graphs.alignment import align, apply_alignment, match_columns, similarity
+from ....graphs.alignment import agreement_matrix, align, apply_alignment, match_columns, similarity
 
 __all__ = ["Frame"]
 
 Array = NDArray[np.float64]
 
 _STARTS = 4  # draws, of the alignment
+_LOSS = 0.1  # of agreement: as much as two factors lose that change places in a twentieth of the draws
 _NOTHING = 0.1  # norm of a factor's loadings: a hundredth of one feature's variance
 
 
@@ -40,24 +47,15 @@ class Frame:
     n_chains : int
     signed : bool
         Whether the signs of loadings say which factor is which.
-    follows : bool
-        Whether all factors are learned, and not only those that the fit left empty.
     """
 
-    def __init__(
-        self,
-        pivot: Array,
-        groups: list[NDArray[np.intp]],
-        n_chains: int,
-        signed: bool = True,
-        follows: bool = True,
-    ):
+    def __init__(self, pivot: Array, groups: list[NDArray[np.intp]], n_chains: int, signed: bool = True):
         self.groups, self.signed = groups, signed
         self.empty: NDArray[np.bool_] = np.zeros(pivot.shape[-1], bool)
         if pivot.ndim == 2:
             self.empty = np.asarray(~pivot.any(0))
         self.learned = self.empty.copy()
-        for members in groups if pivot.ndim == 2 and signed and follows else []:
+        for members in groups if pivot.ndim == 2 and signed else []:
             self.learned[members] |= len(members) > 1
         self.pivot = np.array(np.broadcast_to(pivot, (n_chains, *pivot.shape[-2:])))
 
@@ -75,23 +73,65 @@ class Frame:
         return bool(self.learned.any())
 
     def settle(self, loadings: Array) -> None:
-        """Let loadings (draw, feature, factor) of all chains say where factors are."""
-        loadings = self._compared(_solid(loadings))
+        """Let loadings (draw, chain, feature, factor) of the warm-up say where factors are.
+
+        A chain that went astray has no say: those least like the others are left out where the draws of the
+        rest then agree better. A chain whose own draws agree better in the fit's frame keeps that.
+        """
+        loadings, fitted = _solid(loadings), self.pivot[0].copy()
+        draws = loadings.swapaxes(0, 1)
+        frame = self._frame(loadings)
+        agreed = [self._agreement(one, frame) for one in draws]
+        alone = [self._frame(one[:, None]) for one in draws]
+        best = [self._agreement(*pair) for pair in zip(draws, alone, strict=True)]
+        if np.max(np.subtract(best, agreed)) > _LOSS:
+            frame = self._without_strays(loadings, frame, agreed, alone)
+        self.pivot[:] = frame
+        fitted = np.where(self.empty, frame, fitted)
+        for chain, one in enumerate(draws):
+            if self._agreement(one, fitted) - self._agreement(one, frame) > _LOSS:
+                self.pivot[chain] = fitted
+
+    def _without_strays(
+        self, loadings: Array, frame: Array, agreed: list[float], alone: list[Array]
+    ) -> Array:
+        """The frame of the chains that are most alike, where without the others these agree better."""
+        alike = np.nan_to_num(agreement_matrix(self._compared(np.stack([*alone, self.pivot[0]]))))
+        order = np.argsort(-(alike.sum(0) - alike.diagonal())[:-1], kind="stable")
+        frames, gains = [frame], [0.0]
+        for n_left in range(len(order) - 1, 1, -1):
+            members = np.sort(order[:n_left])
+            frames.append(self._frame(loadings[:, members]))
+            gains.append(np.mean([self._agreement(loadings[:, c], frames[-1]) - agreed[c] for c in members]))
+        return frames[int(np.argmax(np.array(gains) >= max(gains) - _LOSS))]
+
+    def _frame(self, loadings: Array) -> Array:
+        """Mean of loadings (draw, chain, feature, factor), aligned with one another, in the fit's order."""
+        draws = self._compared(loadings.reshape(-1, *loadings.shape[2:]))
         pivot = self._compared(self.pivot[0])
         labels = np.zeros(self.pivot.shape[-1], int)
         for number, members in enumerate(self.groups):
             labels[members] = number
         starts = []  # with no draw's columns, factors of equal rank stay mixed
-        for draw in loadings[-_STARTS:]:
+        for draw in draws[-_STARTS:]:
             turn, sign = self._of(draw, pivot)
             starts += [np.where(where, draw[:, turn] * sign, pivot) for where in (self.empty, self.learned)]
-        tried = [align(loadings, start, repivot=True, groups=labels) for start in starts]
+        tried = [align(draws, start, repivot=True, groups=labels) for start in starts]
         best = max(tried, key=lambda alignment: float(np.nan_to_num(alignment.congruence).mean()))
-        mean = apply_alignment(loadings, best).mean(0)
+        mean = apply_alignment(draws, best).mean(0)
         turn, sign = self._of(mean, pivot)
         mean = mean[:, turn] * sign
-        seen = self.learned & _solid(mean).any(0)
-        self.pivot[:, :, seen] = mean[:, seen]
+        return np.where(self.learned & _solid(mean).any(0), mean, self.pivot[0])
+
+    def _agreement(self, draws: Array, frame: Array) -> float:
+        """How well draws agree with one another in a frame: lengths of means of unit columns, summed."""
+        total = np.zeros(frame.shape)
+        for draw in draws:
+            turn, sign = self._of(draw, frame)
+            placed = self._compared(draw[:, turn] * sign)
+            size = np.linalg.norm(placed, axis=0)
+            total += placed / np.where(size > 0, size, 1.0)
+        return float(np.linalg.norm(total / len(draws), axis=0).sum())
 
     def _of(self, loading: Array, pivot: Array) -> tuple[NDArray[np.intp], Array]:
         turn, sign = np.arange(pivot.shape[1]), np.ones(pivot.shape[1])

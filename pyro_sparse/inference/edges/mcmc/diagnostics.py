@@ -101,7 +101,7 @@ def spoken(
     of_prior : bool
         Whether an edge is what the fit's prior says, so that its scales are checked.
     began : ndarray (chain, feature, factor), optional
-        Standardised loadings that the chains began at, as `came_back` wants them.
+        Loadings that the chains began at, as `came_back` wants them.
     """
     keep = pool.keep
     rates = chains.eta[keep].mean((0, 1))

@@ -16,13 +16,14 @@ cost does not grow with N. The factors of rows with missing cells are drawn, by 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..density.row_likelihood import FactorsDrawn, RowLikelihood
 
 __all__ = ["Moments", "RowMoments", "by_feature"]
 
@@ -280,9 +281,7 @@ class RowMoments:
         whole: Array = self.square[0, :q, :q] + self.known.T @ self.known
         return whole
 
-    def summed_out(
-        self, coefficients: Array, cov: Array, moments: Moments
-    ) -> Callable[[Array, Array], tuple[Array, Array, Array]]:
+    def summed_out(self, coefficients: Array, cov: Array, moments: Moments) -> RowLikelihood:
         """log p(x | weight, noise), the factors of complete rows summed out and those of others as drawn.
 
         Parameters
@@ -291,43 +290,15 @@ class RowMoments:
             The intercept and effects of covariates.
         cov : ndarray (chain, factor, factor)
         moments : Moments
-
-        Returns
-        -------
-        callable
-            Of weights (chain, feature, factor) and noise (chain, feature), to the log density (chain,) up to
-            a constant, and its derivatives of their shapes.
         """
-        s, c, n = self._centred(coefficients), coefficients, self.n
-        diagonal, precision = np.diagonal(s, axis1=-2, axis2=-1), np.linalg.inv(cov)
-        drawn, count = moments.rows_drawn, self.count - self.n
-        pull = None if drawn is None else drawn.centred(c)
-        squares = (self.x**2).sum(1)
-        if drawn is not None:
-            spread_of_means = ((c[..., None, :] @ self._drawn_gram)[..., 0, :] * c).sum(-1)
-            squares = squares - 2 * (c * self._drawn_sums).sum(-1) + spread_of_means
-
-        def at(weight: Array, noise: Array) -> tuple[Array, Array, Array]:
-            scaled = weight / noise[..., None]
-            inner = precision + np.swapaxes(scaled, -1, -2) @ weight
-            moved = s @ scaled
-            within, spread = np.swapaxes(scaled, -1, -2) @ moved, np.linalg.inv(inner)
-            of_cells, moved = scaled @ spread, moved @ spread
-            again = of_cells @ within @ spread
-            level = -0.5 * n * (np.log(noise).sum(-1) + np.linalg.slogdet(inner)[1])
-            level = level - 0.5 * (diagonal / noise).sum(-1) + 0.5 * (spread * within).sum((-1, -2))
-            by_weight = moved / noise[..., None] - again - n * of_cells
-            by_noise = diagonal / noise - 2 * (moved * scaled).sum(-1) - n
-            by_noise = by_noise / noise + ((again + n * of_cells) * scaled).sum(-1)
-            if drawn is None or pull is None:
-                return level, by_weight, 0.5 * by_noise
-            said = (drawn.gram @ weight[..., None])[..., 0]
-            left = squares - ((2 * pull - said) * weight).sum(-1)
-            level = level - 0.5 * (count * np.log(noise) + left / noise).sum(-1)
-            by_noise = by_noise - (count - left / noise) / noise
-            return level, by_weight + (pull - said) / noise[..., None], 0.5 * by_noise
-
-        return at
+        moment, precision = self._centred(coefficients), np.linalg.inv(cov).astype(float)
+        drawn, c = moments.rows_drawn, coefficients
+        if drawn is None:
+            return RowLikelihood(self.n, moment, precision, None)
+        spread_of_means = ((c[..., None, :] @ self._drawn_gram)[..., 0, :] * c).sum(-1)
+        squares = (self.x**2).sum(1) - 2 * (c * self._drawn_sums).sum(-1) + spread_of_means
+        rest = FactorsDrawn(drawn.gram, drawn.centred(c), squares, self.count - self.n)
+        return RowLikelihood(self.n, moment, precision, rest)
 
     def _centred(self, coefficients: Array) -> Array:
         """Second moments of the complete rows around their means, (chain, feature, feature)."""

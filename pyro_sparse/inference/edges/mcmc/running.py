@@ -102,7 +102,7 @@ def run_chains(
                 if sweep == min(held, warm_up):
                     run.release()
                 if sweep == warm_up and before:
-                    frame.settle(np.concatenate(before))
+                    frame.settle(np.stack(before))
                 run.sweep(rng, hold=sweep < held, warm=sweep < warm_up)
                 if learn_scales and sweep >= held:
                     run.rescale(rng, leap=sweep < warm_up and (sweep - held) % _LEAP_EVERY == 0)

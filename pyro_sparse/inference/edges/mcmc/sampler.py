@@ -254,7 +254,7 @@ def mcmc_edges(
         check_scales_can_be_learned(fit.model.prior)
     with undisturbed(seed):
         kernel, state = chains_of(fit, table, restarts, dense, prior, seed, rotated, kept, density, **options)
-        began = _began(kernel, state, rotated) if any(rotated) else None
+        began = _began(fit, kernel, state, restarts, rotated) if any(rotated) else None
         if learn_scales and fit.model.prior.auto_b:
             kernel = replace(kernel, eta_prior=(np.ones(kernel.permitted.shape[1]),) * 2)
         summary = run_chains(
@@ -297,11 +297,18 @@ class _Starts(NamedTuple):
 
 
 def _began(
-    kernel: LinearChains | DecoderChains, state: LinearState | DecoderState, rotated: list[bool]
+    fit: Fit,
+    kernel: LinearChains | DecoderChains,
+    state: LinearState | DecoderState,
+    restarts: list[int],
+    rotated: list[bool],
 ) -> Array:
-    """Standardised loadings of chains that begin in other axes, (chain, feature, factor); NaN of others."""
-    began = follow(kernel, state, [False] * len(rotated)).loadings(np.random.default_rng(0))
-    return np.where(np.array(rotated)[:, None, None], began, np.nan)
+    """Loadings that chains begin at, (chain, feature, factor): a restart's, or where it was rotated to."""
+    began = fit.weights[restarts].astype(float)
+    drawn = follow(kernel, state, [False] * len(rotated)).loadings(np.random.default_rng(0))
+    began[rotated] = 0.0  # over fewer factors, if the fit left some empty
+    began[rotated, :, : drawn.shape[-1]] = drawn[rotated]
+    return began
 
 
 def _density_of(fit: Fit, edge: str, exact: bool, learn_scales: bool) -> WeightDensity | None:

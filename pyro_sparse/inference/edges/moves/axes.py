@@ -14,11 +14,14 @@ Statistics 40(4): geodesics of a sphere are known).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ....priors import LKJ
-from ..density.weight import Slabs
+from ..density.weight import Slabs, SpikeSlab
+from ._compiled import AVAILABLE, LARGEST, axes_orbit, by_factor
 
 __all__ = ["all_axes_move", "moved_axes"]
 
@@ -77,39 +80,88 @@ def moved_axes(
     odds = np.where(must, np.inf, log_odds) if must.any() else log_odds
     begun: Array = np.linalg.cholesky(cov).astype(float)
     straight, identity = weight @ begun, np.eye(k)
-
-    def density_at(direction: Array) -> tuple[Array, Array]:
-        """log p(T) (chain,), and its slope along the spheres (chain, factor, factor)."""
-        back = np.linalg.inv(direction)
-        loading = straight @ back
-        log_prior, slope = density.sloped(loading / slab_scale, odds)
-        log_det = np.linalg.slogdet(direction)[1]
-        level = log_prior.sum((-1, -2)) - (g - 1) * log_det + correlation_prior.log_density(2 * log_det, k)
-        inner = np.swapaxes(loading, -1, -2) @ slope / slab_scale
-        inner = inner + (g - 1 - 2 * correlation_prior.slope(2 * log_det, k))[:, None, None] * identity
-        return level, _tangent(-inner @ np.swapaxes(back, -1, -2), direction)
+    target = Axes(straight, np.asarray(odds, dtype=float), density, slab_scale, correlation_prior)
 
     # The sum of squares is the same in all axes, so that steps are as long on the way back.
     communality = (straight**2).sum((-1, -2)) / k
     spike = slab_scale * float(np.max(density.ratio))
     step = _LENGTH * np.exp(rng.uniform(-_JITTER, _JITTER)) * spike / np.sqrt(np.maximum(communality, 1e-12))
     step = np.minimum(step, 1.0)[:, None, None]
-    direction = begun
-    speed = _tangent(rng.standard_normal((n, k, k)), direction)
-    level, slope = density_at(direction)
-    energy = 0.5 * (speed**2).sum((-1, -2)) - level
+    speed = _tangent(rng.standard_normal((n, k, k)), begun)
+    orbit = target.compiled_orbit if target.compiles else target.orbit
     with np.errstate(all="ignore"):  # a chain that went astray is not a number and stays where it was
-        for _ in range(_STEPS):
-            direction, speed = _along(direction, speed + 0.5 * step * slope, step)
-            level, slope = density_at(direction)
-            speed = _tangent(speed + 0.5 * step * slope, direction)
-        taken = np.log(rng.random(n)) < energy + level - 0.5 * (speed**2).sum((-1, -2))
+        direction, new_speed, gain = orbit(begun, speed, step, _STEPS)
+        lost = 0.5 * (new_speed**2).sum((-1, -2)) - 0.5 * (speed**2).sum((-1, -2))
+        taken = np.log(rng.random(n)) < gain - lost
     direction = np.where(taken[:, None, None], direction, begun)
     new_cov = direction @ np.swapaxes(direction, -1, -2)
     new_cov[:, range(k), range(k)] = 1.0
     new_weight, by = straight @ np.linalg.inv(direction), direction @ np.linalg.inv(begun)
     still = ~taken[:, None, None]
     return np.where(still, weight, new_weight), np.where(still, cov, new_cov), np.where(still, identity, by)
+
+
+class Axes(NamedTuple):
+    """log p(T), and orbits in it.
+
+    Attributes
+    ----------
+    straight : ndarray (chain, feature, factor)
+        M, loadings of uncorrelated factors.
+    odds : ndarray (chain, feature or 1, factor)
+        log odds of edges; infinite: there is one.
+    density, slab_scale, correlation_prior
+        As in `moved_axes`.
+    """
+
+    straight: Array
+    odds: Array
+    density: Slabs
+    slab_scale: float
+    correlation_prior: LKJ
+
+    def density_at(self, direction: Array) -> tuple[Array, Array]:
+        """log p(T) (chain,), and its slope along the spheres (chain, factor, factor)."""
+        g, k = self.straight.shape[-2:]
+        prior, back = self.correlation_prior, np.linalg.inv(direction)
+        loading = self.straight @ back
+        log_prior, slope = self.density.sloped(loading / self.slab_scale, self.odds)
+        log_det = np.linalg.slogdet(direction)[1]
+        level = log_prior.sum((-1, -2)) - (g - 1) * log_det + prior.log_density(2 * log_det, k)
+        inner = np.swapaxes(loading, -1, -2) @ slope / self.slab_scale
+        inner = inner + (g - 1 - 2 * prior.slope(2 * log_det, k))[:, None, None] * np.eye(k)
+        return level, _tangent(-inner @ np.swapaxes(back, -1, -2), direction)
+
+    def orbit(self, direction: Array, speed: Array, step: Array, n_steps: int) -> tuple[Array, Array, Array]:
+        """Directions and speeds after steps of a length (chain, 1, 1), and what log p has gained."""
+        begun, slope = self.density_at(direction)
+        level = begun
+        for _ in range(n_steps):
+            direction, speed = _along(direction, speed + 0.5 * step * slope, step)
+            level, slope = self.density_at(direction)
+            speed = _tangent(speed + 0.5 * step * slope, direction)
+        return direction, speed, level - begun
+
+    @property
+    def compiles(self) -> bool:
+        """Whether this can be machine code, and that is faster."""
+        known = isinstance(self.density, SpikeSlab) and type(self.correlation_prior) is LKJ
+        return AVAILABLE and known and self.straight[0].size <= LARGEST
+
+    def compiled_orbit(
+        self, direction: Array, speed: Array, step: Array, n_steps: int
+    ) -> tuple[Array, Array, Array]:
+        """The same in one call."""
+        density, prior = self.density, self.correlation_prior
+        assert isinstance(density, SpikeSlab)
+        direction, speed = direction.copy(), speed.copy()
+        odds = np.broadcast_to(self.odds, self.straight.shape)
+        gain = axes_orbit(
+            direction, speed, step.reshape(-1), n_steps, by_factor(self.straight), by_factor(odds),
+            by_factor(-np.logaddexp(0, -odds)), density.laplace, float(np.max(density.ratio)),
+            float(self.slab_scale), np.array(prior.concentration), prior.log_weights(self.straight.shape[-1]),
+        )  # fmt: skip
+        return direction, speed, gain
 
 
 def _tangent(vector: Array, direction: Array) -> Array:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....priors import LKJ
+from ._compiled import AVAILABLE, correlation_steps
 
 __all__ = ["moved_correlations"]
 
@@ -37,7 +38,10 @@ def moved_correlations(
     prior : LKJ
     rng : numpy.random.Generator
     """
-    cov, n_chains, step = cov.copy(), len(cov), _STEP / np.sqrt(max(n_rows, 4))
+    step = _STEP / np.sqrt(max(n_rows, 4))
+    if AVAILABLE and type(prior) is LKJ:
+        return _compiled_steps(cov, whole, n_rows, pairs, step, prior, rng)
+    cov, n_chains = cov.copy(), len(cov)
     level = _log_density(cov, whole, n_rows, prior)[1]
     for i, j in pairs:
         now = cov[:, i, j]
@@ -54,6 +58,26 @@ def moved_correlations(
             taken = inside & (np.log(rng.random(n_chains)) < there - level + ratio)
         cov = np.where(taken[:, None, None], tried, cov)
         level = np.where(taken, there, level)
+    return cov
+
+
+def _compiled_steps(
+    cov: Array,
+    whole: Array,
+    n_rows: int,
+    pairs: NDArray[np.intp],
+    step: float,
+    prior: LKJ,
+    rng: np.random.Generator,
+) -> Array:
+    """The same in one call, with the same random numbers."""
+    cov, drawn = np.array(cov, dtype=float, order="C"), np.empty((2, len(pairs), len(cov)))
+    for m in range(len(pairs)):
+        drawn[0, m], drawn[1, m] = rng.standard_normal(len(cov)), rng.random(len(cov))
+    correlation_steps(
+        cov, np.ascontiguousarray(whole), n_rows, np.ascontiguousarray(pairs), step, _SINGULAR,
+        np.array(prior.concentration), prior.log_weights(cov.shape[-1]), drawn[0], np.log(drawn[1]),
+    )  # fmt: skip
     return cov
 
 

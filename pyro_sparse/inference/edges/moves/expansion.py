@@ -26,7 +26,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..density.weight import Slabs
+from ..density.weight import Slabs, SpikeSlab
+from ._compiled import AVAILABLE, by_factor, expansion_steps
 
 __all__ = ["Expansion", "translation"]
 
@@ -97,11 +98,14 @@ class Expansion:
         n, _, k = weight.shape
         weight, whole, by = weight.copy(), whole.copy(), np.tile(np.eye(k), (n, 1, 1))
         odds, maps = log_odds + self._sure, self._some(rng)
-        level = self._log_prior(weight, odds, self.permitted)
         size = (len(maps), n)
         normal, threshold = rng.standard_normal(size), np.log(rng.random(size))
         scales = np.exp(rng.uniform(*_SCALE, len(maps))) / np.sqrt(2.0 * n_rows)
         steps = np.where(rng.random(len(maps)) < _STEPPED, np.exp(rng.uniform(*_SHEAR, len(maps))), 0.0)
+        if AVAILABLE and isinstance(self.density, SpikeSlab):
+            drawn = normal, threshold, scales, steps
+            return self._compiled(weight, odds, whole, by, n_rows, precision, maps, *drawn)
+        level = self._log_prior(weight, odds, self.permitted)
         for m, (i, j) in enumerate(maps):
             pull = (whole[:, j] * precision[:, i]).sum(-1)
             sharp = whole[:, j, j] * precision[:, i, i]
@@ -129,6 +133,29 @@ class Expansion:
             whole[:, i] += a * whole[:, j]
             whole[:, :, i] += a * whole[:, :, j]
         return weight, by
+
+    def _compiled(
+        self,
+        weight: Array,
+        odds: Array,
+        whole: Array,
+        by: Array,
+        n_rows: int,
+        precision: Array,
+        maps: NDArray[np.intp],
+        *drawn: Array,
+    ) -> tuple[Array, Array]:
+        """The same in one call."""
+        density, columns = self.density, by_factor(weight)
+        assert isinstance(density, SpikeSlab)
+        sure = np.inf if self._point else odds
+        odds = by_factor(np.where(self.permitted, np.broadcast_to(sure, weight.shape), np.inf))
+        expansion_steps(
+            columns, whole, by, np.array(np.broadcast_to(precision, whole.shape), dtype=float), maps, n_rows,
+            self.permitted.sum(0), self._point, odds, -np.logaddexp(0, -odds), density.laplace,
+            float(np.max(density.ratio)), float(self.slab_scale), *drawn,
+        )  # fmt: skip
+        return by_factor(columns), by
 
     def _some(self, rng: np.random.Generator) -> NDArray[np.intp]:
         """Every scale, and shears of this sweep, in random order."""

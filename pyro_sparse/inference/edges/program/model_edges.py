@@ -130,7 +130,7 @@ def engine_edges(
         )  # fmt: skip
     pool = pool_chains(draws.prob, draws.prob_error, draws.log_marginal.mean(1), None, REACH)
     began = start["W"].reshape(chains, -1, fit.model.n_factors).cpu().numpy()
-    began = np.where(np.array(turned)[:, None, None], began, np.nan)
+    began = np.where(np.array(turned)[:, None, None], began, fit.weights[restarts])
     returned = came_back(draws.weight.mean(1), began, pivot_of(fit), pool)
     confirmed = list(compress(fit.factor_names, returned))
     return _packed(fit, made, draws, pool, table, X, restarts, turned, confirmed, sweeps - warm_up)

@@ -49,7 +49,7 @@ LEAST_KEPT = 10  # sweeps after the warm-up
 _SWEEPS, _WARM_UP = 800, 200
 _BATCHES = 10
 _TIMED = 5  # sweeps, after as many, by which the rest is judged
-_LOOKED_AT = 20  # sweeps of the warm-up, from half of which empty factors are filled
+_LOOKED_AT = 20  # sweeps of the warm-up, from half of which the frame is learned
 _LEVEL_EVERY = 10  # sweeps, between two looks at the density of a chain
 
 
@@ -142,7 +142,9 @@ def program_edges(
         restarts, turned = _plan(fit, chains)
         density = RecordedDensity(fit.model, fit.data, chains, seed=seed, device=str(fit.settings["device"]))
         start = _starts(fit, restarts, turned, seed)
-        began = np.where(np.array(turned)[:, None, None], _loadings(start, site), np.nan)
+        # A restart's last sweep is a draw, unlike its mean: that is no evidence that it lacked a factor.
+        restart_weights = fit.weights[restarts] if site == fit.site else np.nan
+        began = np.where(np.array(turned)[:, None, None], _loadings(start, site), restart_weights)
         start = {name: value.to(density.device) for name, value in start.items()}
         draws = run_program(
             density, start, site, pivot=_pivot(fit, density, names), frame_sites=names, sweeps=sweeps,
@@ -230,8 +232,7 @@ def run_program(
     if groups is None:
         terms = density.edges(chains.position)
         groups = _alike(torch.cat([terms[name].log_odds[0] for name in frame_sites]))
-    # Chains that went astray would have a say in where factors are.
-    frame = Frame(pivot, groups, density.n_chains, signed, follows=False)
+    frame = Frame(pivot, groups, density.n_chains, signed)
     collected = _Collector(density, chains, site, frame, frame_sites, num_draws, look)
     began, stopped_by = time.monotonic(), ""
     timed = began  # once the first sweeps, which record, are made
@@ -240,7 +241,7 @@ def run_program(
         try:
             for sweep in range(sweeps):
                 if sweep == warm_up and before:
-                    frame.settle(np.concatenate(before))
+                    frame.settle(np.stack(before))
                 chains.sweep()
                 counted.advance()
                 if sweep + 1 == 2 * _TIMED and time_budget is None:

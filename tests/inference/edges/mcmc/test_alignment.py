@@ -31,7 +31,7 @@ def test_factors_that_the_fit_left_empty_come_into_one_frame(filled):
     frame = Frame(pivot, [np.arange(3)], 4)
     assert frame.learns
     seen = np.stack([[shuffled(rng) for _ in range(4)] for _ in range(60)])
-    frame.settle(seen[:20].reshape(-1, 15, 3))
+    frame.settle(seen[:20])
     mean = in_frame(frame, seen[20:]).mean((0, 1))
     size = np.abs(mean)
     np.testing.assert_allclose(np.sort(size, 1)[:, -1], 1, atol=0.15)  # one factor each, none averaged away
@@ -49,7 +49,7 @@ def test_factors_keep_apart_where_the_fit_has_their_sum_and_difference(seed):
     frame = Frame(pivot, [np.arange(3)], 4)
     mixed = np.abs(in_frame(frame, seen[20:]).mean((0, 1)))
     assert mixed.max(1)[:10].max() < 0.9
-    frame.settle(seen[:20].reshape(-1, 15, 3))
+    frame.settle(seen[:20])
     apart = in_frame(frame, seen[20:])
     size = np.abs(apart.mean((0, 1)))
     np.testing.assert_allclose(np.sort(size, 1)[:, -1], 1, atol=0.1)
@@ -59,7 +59,7 @@ def test_factors_keep_apart_where_the_fit_has_their_sum_and_difference(seed):
 
 def test_groups_and_a_pivot_for_each_chain():
     frame = Frame(0 * TRUE, [np.array([0]), np.array([1, 2])], 2)
-    frame.settle(np.stack([TRUE, TRUE[:, [0, 2, 1]]] * 3))
+    frame.settle(np.stack([[TRUE, TRUE[:, [0, 2, 1]]]] * 3))
     turn, _ = frame.turns(np.stack([TRUE, TRUE[:, [0, 2, 1]]]))
     np.testing.assert_array_equal(turn, [[0, 1, 2], [0, 2, 1]])
     assert not Frame(np.zeros((2, 15, 3)), [np.arange(3)], 2).learns
@@ -76,7 +76,7 @@ def test_a_factor_that_chains_leave_empty_takes_no_other_s_place():
     pivot[5:7, 1] *= -1  # as of features that neither rise nor fall
     seen = loading + 0.01 * rng.normal(size=(80, 4, 15, 3))
     frame = Frame(pivot, [np.arange(3)], 4)
-    frame.settle(seen[:20].reshape(-1, 15, 3))
+    frame.settle(seen[:20])
     for one in seen[20:]:
         np.testing.assert_array_equal(frame.turns(one)[0], [[0, 1, 2]] * 4)
 
@@ -95,10 +95,80 @@ def test_features_that_are_even_in_their_factors_leave_order_to_the_sizes(n_even
     in_order = {}
     for signed in (True, False):
         frame = Frame(pivot, [np.arange(3)], 2, signed)
-        frame.settle(draws(20).reshape(-1, 15, 3))
+        frame.settle(draws(20))
         turns, signs = zip(*map(frame.turns, draws(60)), strict=True)
         in_order[signed] = (np.array(turns) == [0, 1, 2]).mean()
     assert in_order[False] == 1
     assert n_even == 1 or in_order[True] < 0.9
     if n_even == 1:
         assert (np.array(signs)[..., :2] == -1).all()
+
+
+HALF = np.sqrt(0.5)
+MIXED = TRUE @ [[HALF, HALF, 0], [HALF, -HALF, 0], [0, 0, 1]]
+
+
+def astray(rng, n, size=1e9):
+    """Loadings (draw, feature, factor) of a chain that failed: all factors are one feature, of any size."""
+    one_feature = np.where(np.arange(15) == 5, size, 0.0)[:, None] * rng.normal(size=(n, 1, 3))
+    return one_feature + rng.normal(size=(n, 15, 3))
+
+
+@pytest.mark.parametrize("n_astray", [1, 2])
+@pytest.mark.parametrize("pivot", [TRUE, MIXED, TRUE * [1, 1, 0]])
+@pytest.mark.parametrize("size", [3.0, 1e9])
+def test_chains_that_went_astray_have_no_say(n_astray, pivot, size):
+    rng = np.random.default_rng(0)
+    seen = np.stack([[shuffled(rng) for _ in range(4)] for _ in range(60)])
+    for chain in range(n_astray):
+        seen[:, 2 * chain] = astray(rng, len(seen), size)
+    frame = Frame(pivot, [np.arange(3)], 4)
+    frame.settle(seen[:20])
+    good = [chain for chain in range(4) if chain not in range(0, 2 * n_astray, 2)]
+    mean = np.abs(in_frame(frame, seen[20:])[:, good].mean((0, 1)))
+    np.testing.assert_allclose(np.sort(mean, 1)[:, -1], 1, atol=0.15)
+    assert np.sort(mean, 1)[:, :-1].max() < 0.15
+
+
+def test_of_two_chains_the_one_that_is_sound_keeps_the_fits_frame():
+    """Neither is like the other, so that no third can say which went astray."""
+    rng = np.random.default_rng(0)
+    seen = np.stack([[shuffled(rng) for _ in range(2)] for _ in range(60)])
+    seen[:, 0] = astray(rng, len(seen))
+    frame = Frame(TRUE, [np.arange(3)], 2)
+    frame.settle(seen[:20])
+    np.testing.assert_allclose(in_frame(frame, seen[20:])[:, 1].mean(0), TRUE, atol=0.15)
+
+
+def test_a_chain_in_other_axes_leaves_the_rest_their_frame():
+    """It stayed in the fit's axes, of which the other three hold the sum and the difference."""
+    rng = np.random.default_rng(0)
+    seen = np.stack([[*(shuffled(rng) for _ in range(3)), shuffled(rng, MIXED)] for _ in range(80)])
+    frame = Frame(MIXED, [np.arange(3)], 4)
+    frame.settle(seen[:20])
+    means = np.abs(in_frame(frame, seen[20:]).mean(0))
+    for mean in means[:3]:
+        np.testing.assert_allclose(np.sort(mean, 1)[:, -1], 1, atol=0.15)
+        np.testing.assert_allclose(mean, means[0], atol=0.15)
+    np.testing.assert_allclose(means[3], np.abs(MIXED), atol=0.15)
+
+
+def test_chains_that_agree_have_one_frame():
+    rng = np.random.default_rng(0)
+    frame = Frame(MIXED, [np.arange(3)], 4)
+    frame.settle(np.stack([[shuffled(rng) for _ in range(4)] for _ in range(20)]))
+    assert (frame.pivot == frame.pivot[0]).all()
+
+
+def test_a_curved_chain_that_went_astray_leaves_an_empty_factor_to_the_others():
+    rng = np.random.default_rng(0)
+    pivot = TRUE * [1, 0, 0]
+    seen = np.abs(np.stack([[shuffled(rng) for _ in range(4)] for _ in range(60)]))
+    seen[:, 1] = astray(rng, len(seen), 1e20)
+    frame = Frame(pivot, [np.arange(3)], 4, signed=False)
+    frame.settle(seen[:20])
+    order = np.array([frame.turns(draw)[0] for draw in seen[20:]])
+    mean = np.stack(
+        [np.take_along_axis(w, o[:, None], -1) for w, o in zip(seen[20:], order, strict=True)]
+    ).mean(0)
+    np.testing.assert_allclose(np.sort(mean[[0, 2, 3]], -1)[..., -1], 1, atol=0.2)

@@ -59,6 +59,15 @@ def test_a_factor_that_the_fit_left_empty_gets_the_frame_that_chains_agree_on(fi
 
 
 @pytest.mark.slow
+def test_factors_keep_apart_where_the_fit_has_their_sum_and_difference(fit):
+    mixed = copy.copy(fit)
+    mixed.weights, mixed._edges = fit.weights @ np.array([[1.0, 1.0], [1.0, -1.0]]) * np.sqrt(0.5), {}
+    p = ps.edge_prob(mixed.edge_posterior(sweeps=120)).to_numpy()
+    order = [0, 1] if p[0, 0] > p[0, 1] else [1, 0]
+    assert (p[:, order][WEIGHT != 0] > 0.95).all() and (p[:, order][WEIGHT == 0] < 0.95).all()
+
+
+@pytest.mark.slow
 def test_every_site_outside_of_the_rows_has_draws_and_factors_have_scores(fit, idata):
     posterior, scores = idata["posterior"], idata["factor_scores"]
     assert {"edge", "weight", "eta", "b", "sd"} <= set(posterior.data_vars)
