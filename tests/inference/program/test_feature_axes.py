@@ -12,6 +12,7 @@ from scipy.spatial.transform import Rotation
 from pyro_sparse.inference.program.axes import AxisSampler
 from pyro_sparse.inference.program.feature_axes import frames_of, log_density, proposed
 from pyro_sparse.inference.program.recorded import RecordedDensity
+from pyro_sparse.inference.program.sweeps import ProgramChains
 from pyro_sparse.programs import Data, Program, correlation, edges, factors
 from tests.inference.program._long_runs import check
 
@@ -191,3 +192,15 @@ def test_where_it_is_no_use():
             pyro.sample("x", dist.Normal(torch.relu(z) @ W.mT, 1.0), obs=d.x)
 
     assert not sampler_of(bent)[0].reorients  # each candidate would be a look at all cells
+
+
+@pytest.mark.parametrize("reorients", [True, False])
+def test_chains_reorient_after_the_climb_and_fits_never_do(reorients, monkeypatch):
+    """Sweeps of a fit are averaged, and a jump to other axes would blur them."""
+    _, density = sampler_of(program_of())
+    chains, moved = ProgramChains(density, density.start, 12, climbing=6, reorients=reorients), []
+    reorient = chains.axes.reorient
+    monkeypatch.setattr(chains.axes, "reorient", lambda u: moved.append(chains.done) or reorient(u))
+    for _ in range(20):
+        chains.sweep()
+    assert moved == ([10, 15] if reorients else [])
