@@ -64,10 +64,30 @@ def test_a_second_order_factor(programs):
 
 @pytest.mark.slow
 def test_bifactor(programs):
+    """Loadings of each group are not proportional, so that the graph is the only one of its size."""
+    rng, weight = np.random.default_rng(1001), np.full((10, 3), [0.7, 0.0, 0.0])
+    weight[:4, 0], weight[:4, 1] = [0.9, 0.5, 0.8, 0.4], [0.4, 0.8, 0.5, 0.8]
+    weight[5:9, 0], weight[5:9, 2] = [0.4, 0.9, 0.5, 0.8], [0.8, 0.4, 0.8, 0.4]
+    idata = answered(programs["bifactor"], 3, noisy(rng, rng.normal(size=(250, 3)), weight))
+    np.testing.assert_allclose(probability(idata)[:, 0], 1, atol=1e-9)
+    assert matched(probability(idata), weight != 0)
+
+
+@pytest.mark.slow
+def test_bifactor_of_proportional_loadings_stays_open(programs):
+    """Other axes have as many edges: the general one through a group. Chains cross, and none is certain.
+
+    Until they did, they confirmed the axes they began in, which by chance were those of the simulation.
+    """
     rng, weight = np.random.default_rng(1001), np.zeros((10, 3))
     weight[:, 0], weight[:4, 1], weight[5:9, 2] = 0.7, 0.6, 0.6
     idata = answered(programs["bifactor"], 3, noisy(rng, rng.normal(size=(250, 3)), weight))
-    assert (probability(idata)[:, 0] == 1).all() and matched(probability(idata), weight != 0)
+    prob = probability(idata)
+    np.testing.assert_allclose(prob[:, 0], 1, atol=1e-9)
+    assert ((prob[:, 1:] > 0.1) & (prob[:, 1:] < 0.95)).any(0).all()
+    table = ps.summary(idata)
+    group = table[table["factor"] != table["factor"].iloc[0]]
+    assert not (group["verdict"] == "present").any()
 
 
 @pytest.mark.slow

@@ -6,6 +6,8 @@ of loadings :math:`w\,T^{-\top}`:
 
 * a **rotation** of two factors, by one of equally spaced angles drawn from the joint density: Gibbs on the
   orbit of a group, whatever the program;
+* a rotation of **three factors** to axes through features (`feature_axes.py`), among candidates by the joint
+  density: two sets of axes may be as likely and lie behind a valley for rotations of two;
 * a **small linear map** :math:`T = e^{sR}`, R random, by Metropolis: its Jacobian is
   :math:`e^{s\,\mathrm{tr} R\,(n_z - n_w)}` with n the number of rows of factors and of loadings;
 * of factors with a declared correlation :math:`C = L L^\top`, rotations of :math:`z L^{-\top}`, which leave
@@ -32,6 +34,7 @@ from torch.distributions import Transform
 from ..._utils.torch_state import undisturbed
 from .blocks import accepted
 from .edge_densities import edge_log_density
+from .feature_axes import SIZE, frames_of, log_density, proposed
 from .recorded import Block, EdgeTerms, Position, RecordedDensity
 from .soundness import elsewhere
 
@@ -42,6 +45,7 @@ _CHANGED = 1e-9  # relative change of a term that is not rounding
 _WANTED = 0.3  # acceptance of small linear maps
 _FIRST_STEP = 0.05
 _GAIN = 0.05  # of the step size, each sweep of the warm-up
+_CANDIDATES, _FEW_CANDIDATES = 64, 16  # of three factors: by weights alone, and by the program
 _OBLIQUE = 0.1  # standard deviation of a where chains begin
 
 
@@ -115,7 +119,8 @@ class AxisSampler:
         n = int(torch.randint(*_ANGLES, ()))
         # All of a circle, or it is no group.
         angles = 2 * math.pi * torch.arange(n, dtype=torch.float64, device=self.density.device) / n
-        level = (self._levels_of_weights if self.asks_weights_alone else self._levels)(u, i, j, angles)
+        rotations = _rotation(2, 0, 1, angles)[:, None].expand(-1, self.density.n_chains, -1, -1)
+        level = self._levels_of(u, [i, j], rotations)
         gumbel = -(-torch.rand_like(level).log()).log()
         chosen = angles[(level.nan_to_num(nan=-torch.inf) + gumbel).argmax(0)]
         transform = self._conjugate(u, _rotation(self.n_factors, i, j, chosen))
@@ -123,20 +128,27 @@ class AxisSampler:
         self.rotated += 0.1 * (turned.double().mean().item() - self.rotated)
         return self._mapped(u, transform), transform
 
-    def _levels(self, u: Position, i: int, j: int, angles: Tensor) -> Tensor:
-        """Log density of what rotations of two factors change, (angle, chain), up to a constant."""
-        chains = torch.ones(self.density.n_chains, dtype=angles.dtype, device=angles.device)
+    def _levels_of(self, u: Position, factors: list[int], rotations: Tensor) -> Tensor:
+        """Log density of what rotations of some factors change, (rotation, chain), up to a constant."""
+        levels = self._levels_of_weights if self.asks_weights_alone else self._levels
+        return levels(u, factors, rotations)
+
+    def _levels(self, u: Position, factors: list[int], rotations: Tensor) -> Tensor:
+        """By the program, one rotation (chain, factor, factor) after the other."""
         return torch.stack([
-            self.density.some(self.of_rotations, self._mapped(u, self._conjugate(u, rotation)))
-            for rotation in (_rotation(self.n_factors, i, j, angle * chains) for angle in angles)
+            self.density.some(
+                self.of_rotations,
+                self._mapped(u, self._conjugate(u, _within(self.n_factors, factors, rotation))),
+            )
+            for rotation in rotations
         ])  # fmt: skip
 
-    def _levels_of_weights(self, u: Position, i: int, j: int, angles: Tensor) -> Tensor:
-        """The same where weights alone change: all angles at once."""
-        of_loadings = self._conjugate(u, _rotation(self.n_factors, i, j, angles)[:, None])[1]
-        columns = list(range(self.n_factors)) if self.correlation else [i, j]
+    def _levels_of_weights(self, u: Position, factors: list[int], rotations: Tensor) -> Tensor:
+        """The same where weights alone change: all rotations at once."""
+        of_loadings = self._conjugate(u, _within(self.n_factors, factors, rotations))[1]
+        columns = list(range(self.n_factors)) if self.correlation else factors
         terms = self.density.edges(u)
-        level = torch.zeros(len(angles), self.density.n_chains, dtype=angles.dtype, device=angles.device)
+        level = torch.zeros(rotations.shape[:2], dtype=rotations.dtype, device=rotations.device)
         for name in self.of_rotations:
             weight = _flat(u[name]) @ of_loadings[..., columns]
             here = EdgeTerms(**{key: _flat(v)[..., columns] for key, v in vars(terms[name]).items()})
@@ -154,6 +166,32 @@ class AxisSampler:
             for name in self.of_rotations
             for key, value in vars(before[name]).items()
         )
+
+    @property
+    def reorients(self) -> bool:
+        """Whether three factors are rotated at once: where that is by the densities of priors alone."""
+        n_features = sum(_rows(self.density.start[name]) for name in self.loadings)
+        return self.useful and self.n_factors >= SIZE and n_features > 1 and not self.asks_data
+
+    def reorient(self, u: Position) -> tuple[Position, tuple[Tensor, Tensor]]:
+        """Three factors to axes through features, or left where they are; and the maps, as `rotate`.
+
+        Two sets of axes may be as likely and have none between them that a rotation of two factors can reach.
+        """
+        three = torch.randperm(self.n_factors)[:SIZE].tolist()
+        loadings = torch.cat([_flat(u[name]) for name in self.loadings], 1)
+        loadings = loadings @ self._root(u) if self.correlation else loadings
+        frames, log_prob = frames_of(loadings[..., three])
+        n = _CANDIDATES if self.asks_weights_alone else _FEW_CANDIDATES
+        here = torch.eye(SIZE).to(frames).expand(len(frames), 1, -1, -1)
+        rotations = torch.cat([here, proposed(frames, log_prob, n)], 1)
+        level = self._levels_of(u, three, rotations.movedim(1, 0))
+        level = level - log_density(rotations, frames, log_prob).mT
+        gumbel = -(-torch.rand_like(level).log()).log()
+        chosen = (level.nan_to_num(nan=-torch.inf) + gumbel).argmax(0)
+        rotation = _within(self.n_factors, three, rotations[torch.arange(len(chosen)), chosen])
+        transform = self._conjugate(u, rotation)
+        return self._mapped(u, transform), transform
 
     def stretch(self, u: Position, adapts: bool) -> Position:
         """As many small linear maps as there are factors, each accepted or not."""
@@ -303,6 +341,15 @@ def _rotation(n: int, i: int, j: int, angle: Tensor) -> Tensor:
     matrix = torch.eye(n, dtype=torch.float64, device=angle.device).repeat(len(angle), 1, 1)
     matrix[:, i, i] = matrix[:, j, j] = angle.cos()
     matrix[:, j, i], matrix[:, i, j] = angle.sin(), -angle.sin()
+    return matrix
+
+
+def _within(n: int, factors: list[int], rotation: Tensor) -> Tensor:
+    """A rotation of some factors as one of all, (..., factor, factor)."""
+    matrix = torch.eye(n, dtype=rotation.dtype, device=rotation.device).repeat(*rotation.shape[:-2], 1, 1)
+    for a, i in enumerate(factors):
+        for b, j in enumerate(factors):
+            matrix[..., i, j] = rotation[..., a, b]
     return matrix
 
 

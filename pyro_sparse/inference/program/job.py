@@ -162,7 +162,7 @@ class ProgramGroup:
         torch.manual_seed(job.seed)
         started = starts_of(density.layout, density.start, job.data.x, job.data.seen, job.seed)
         sweeps = self.schedule.sweeps
-        self.chains = ProgramChains(density, started, sweeps, climbing=int(_CLIMB * sweeps))
+        self.chains = ProgramChains(density, started, sweeps, climbing=int(_CLIMB * sweeps), reorients=False)
         self.kept: list[tuple[Any, Any, Any]] = []
         self.random = random_state()
 

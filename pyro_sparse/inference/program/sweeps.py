@@ -52,6 +52,9 @@ class ProgramChains:
         Chains whose spikes begin wide; default all. One that begins at a mode has no need of it.
     table_of : sequence of int, optional
         Of each chain: those with one number share what they learn of parameters. Default one each.
+    reorients : bool
+        Whether three factors are rotated at once. Not where sweeps are averaged into one answer: other axes
+        that are as likely would blur it.
 
     Attributes
     ----------
@@ -68,8 +71,10 @@ class ProgramChains:
         climbing: int | None = None,
         heated: Sequence[bool] | None = None,
         table_of: Sequence[int] | None = None,
+        reorients: bool = True,
     ):
         self.density, self.position, self.warm_up = density, dict(u), warm_up
+        self.reorients = reorients
         self.climbing = int(_CLIMB * warm_up) if climbing is None else climbing
         kinds = {site.name: site.kind for site in [*density.layout.edges, *density.layout.parameters]}
         shared = torch.as_tensor(
@@ -135,15 +140,17 @@ class ProgramChains:
         if self.axes.n_factors > 1 and self.done % pause == 0:
             # As many pairs as are disjoint: five factors have ten, and a climb some thirty sweeps.
             for _ in range(self.axes.n_factors // 2 if climbs else 1):
-                self._rotate()
+                self._rotate(self.axes.rotate)
+            if self.reorients and not climbs and self.axes.reorients:
+                self._rotate(self.axes.reorient)
         if not climbs:
             self.position = self.axes.stretch(self.position, adapts)
             for _ in range(self.axes.n_factors if self.axes.correlation else 0):
                 self.position = self.axes.lean(self.position, adapts)
 
-    def _rotate(self) -> None:
-        """Two factors, and the points of approximation with them."""
-        moved, transform = self.axes.rotate(self.position)
+    def _rotate(self, move: Callable[[Position], tuple[Position, tuple[Tensor, Tensor]]]) -> None:
+        """Some factors, and the points of approximation with them."""
+        moved, transform = move(self.position)
         for name, sampler in self.samplers.items():
             if isinstance(sampler, BlockSampler | WeightSampler) and sampler.centre is not None:
                 block = self.density.blocks[name]

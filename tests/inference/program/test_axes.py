@@ -162,7 +162,9 @@ def test_levels_of_all_angles_at_once_are_those_of_the_program(name):
         sampler, density = AxisSampler(recorded(name), recorded(name).start), recorded(name)
     assert sampler.asks_weights_alone
     angles = torch.linspace(0, 6, 7, dtype=torch.float64)
-    fast, general = (f(density.start, 1, 0, angles) for f in (sampler._levels_of_weights, sampler._levels))
+    rotations = axes._rotation(2, 0, 1, angles)[:, None].expand(-1, density.n_chains, -1, -1)
+    levels = sampler._levels_of_weights, sampler._levels
+    fast, general = (level(density.start, [1, 0], rotations) for level in levels)
     assert (general - general[0]).abs().max() > 1
     torch.testing.assert_close(fast - fast[0], general - general[0])
     assert not sampler_of(program_of(bent))[0].asks_weights_alone
