@@ -55,6 +55,7 @@ try:
     from .printing import jsonable, print_doctor, print_edges, print_explanations, print_json, records, say
     from .recipe import (
         Recipe,
+        by_halves,
         finish,
         likelihood_of,
         rate_of,
@@ -280,6 +281,14 @@ def fit(
     edge_seconds: EdgeSeconds = 120.0,
     learn_scales: LearnScales = False,
     max_rows: MaxRows = None,
+    halves: Annotated[
+        bool,
+        typer.Option(
+            "--halves",
+            help="Fit halves of the rows, too, and say whether their edge probabilities hold by all rows "
+            "(some two to three times as long).",
+        ),
+    ] = False,
     threads: Threads = 1,
     device: Annotated[
         str, typer.Option(help="Where to compute; `pyro-sparse doctor` lists what there is.")
@@ -350,6 +359,7 @@ def fit(
                     finish(
                         result, recipe.features(frame), out, fdr, began, as_json, str(edges), edge_seconds,
                         recipe.of_rows(frame), str(edge), learn_scales, max_rows,
+                        check=by_halves(recipe, frame) if halves else None,
                     )  # fmt: skip
             return
         path, seconds = train_restart(recipe, frame, threads, as_json, restart_index, out)

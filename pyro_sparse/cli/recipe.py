@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Recipe",
+    "by_halves",
     "finish",
     "likelihood_of",
     "rate_of",
@@ -329,11 +330,13 @@ def finish(
     learn_scales: bool = False,
     max_rows: int | None = None,
     conclude: Callable[[pd.DataFrame], list[str]] | None = None,
+    check: Callable[[ArvizData, dict[str, Any]], ArvizData] | None = None,
 ) -> None:
     """Write everything the fit gives into `out`, say so, and exit with what the fit deserves.
 
     `frame` has the features only, `per_row` what goes with its rows; `began` is when the command did, by
-    `time.perf_counter`; `conclude` makes of the table of edges what else is to be said.
+    `time.perf_counter`; `conclude` makes of the table of edges what else is to be said; `check` looks at edge
+    probabilities, and at the options of their chains, once more, and returns them with what it finds.
     """
     import pandas as pd
 
@@ -356,6 +359,8 @@ def finish(
     asked |= {} if max_rows is None else {"max_rows": max_rows}
     idata, chains_cut = _edges(result, {"X": frame, **of_rows}, method, edge_seconds, as_json, asked)
     interrupted = training_cut or chains_cut
+    if check is not None and not interrupted:
+        idata = check(idata, {**asked, "time_budget": edge_seconds})
     idata.attrs[_RATE] = fdr
     edges = ps.summary(idata, fdr=fdr)
     write_csv(edges, files["edges"])
@@ -416,6 +421,37 @@ def finish(
         raise typer.Exit(INTERRUPTED)
     if kept.empty:
         raise typer.Exit(NOTHING_FOUND)
+
+
+def by_halves(recipe: Recipe, frame: pd.DataFrame) -> Callable[[ArvizData, dict[str, Any]], ArvizData]:
+    """A check of edge probabilities by fits of halves of the rows, as `finish` takes it."""
+
+    def check(idata: ArvizData, of_chains: dict[str, Any]) -> ArvizData:
+        import pyro_sparse as ps
+
+        from ..posterior.edge_table import holds_scores
+
+        if holds_scores(idata):
+            say("--halves: edges have scores, and there are no probabilities to compare")
+            return idata
+        say("halves of the rows: two fits more, and their chains")
+        model, settings = recipe.call(frame)
+        try:
+            with _left_to_finish():
+                halves = ps.calibrate.halves(
+                    model, recipe.features(frame), idata, edges={**of_chains, "progress": False},
+                    progress=False, **settings,
+                )  # fmt: skip
+        except (RuntimeError, ValueError) as error:  # what all rows say is not lost by that
+            say(f"--halves: {in_options(str(error)).removeprefix('TABLE: ')}")
+            return idata
+        except KeyboardInterrupt:
+            say("--halves: interrupted, and nothing is said of halves")
+            return idata
+        say(in_options(str(halves)))
+        return halves.idata
+
+    return check
 
 
 def rate_of(idata: ArvizData, asked: float | None) -> float:

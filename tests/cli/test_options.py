@@ -17,7 +17,7 @@ import pyro_sparse as ps
 from pyro_sparse.cli import commands as cli
 from pyro_sparse.cli.edges_asked import model_text, read_edges
 from pyro_sparse.cli.options import reading_of
-from pyro_sparse.cli.recipe import likelihood_of
+from pyro_sparse.cli.recipe import Recipe, by_halves, likelihood_of
 from pyro_sparse.cli.results_folder import CHECKPOINT, refuse_results
 from pyro_sparse.inference.training.loop import Run
 
@@ -173,6 +173,47 @@ def test_what_the_chains_are_asked(run, frame, tmp_path, monkeypatch):
     both = ["--learn-scales", "--edge", "practical", "--out", tmp_path / "p"]
     done = run("fit", tmp_path / "t.csv", *QUICK, *both)
     assert done.code == 2 and "--learn-scales: learns what an edge is" in done.err
+
+
+@pytest.mark.usefixtures("hurried")
+def test_halves_of_scores_are_not_compared(run, frame, tmp_path):
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    done = run("fit", tmp_path / "t.csv", *QUICK, "--halves", "--out", tmp_path / "o")
+    assert done.code in (0, cli.NOTHING_FOUND), done.err
+    assert "--halves: edges have scores, and there are no probabilities to compare" in done.err
+
+
+def test_halves_are_fitted_as_the_table_was(frame, monkeypatch, capsys):
+    """With the columns that are no features, and the options of the chains; what fails costs nothing."""
+    asked, answer = {}, SimpleNamespace(attrs={"is_score": 0})
+    of_all = SimpleNamespace(attrs={"is_score": 0})
+
+    def halves(model, table, idata, **options):
+        asked.update(options, model=model, table=table, idata=idata)
+        return SimpleNamespace(idata=answer, __str__=None)
+
+    monkeypatch.setattr(ps.calibrate, "halves", halves)
+    frame = frame.assign(hours=1.0, site=["a", "b"] * (len(frame) // 2))
+    recipe = Recipe(
+        "t.csv", 3, "poisson", "linear", restarts=2, seed=4, per_row={"exposure": "hours"}, groups=["site"]
+    )
+    assert by_halves(recipe, frame)(of_all, {"edge": "practical", "time_budget": 9.0}) is answer
+    assert asked["idata"] is of_all and asked["model"].n_factors == 3
+    assert "hours" not in asked["table"] and "site" in asked["table"]
+    assert asked["edges"] == {"edge": "practical", "time_budget": 9.0, "progress": False}
+    assert (asked["seed"], asked["restarts"], asked["groups"]) == (4, 2, ["site"])
+    assert asked["exposure"].equals(frame["hours"])
+    for error, words in (
+        (RuntimeError("X: half of its rows, 50, cannot be fitted"), "--halves: half of its rows, 50"),
+        (KeyboardInterrupt(), "--halves: interrupted, and nothing is said of halves"),
+    ):
+
+        def fail(*_, error=error, **__):
+            raise error
+
+        monkeypatch.setattr(ps.calibrate, "halves", fail)
+        assert by_halves(recipe, frame)(of_all, {}) is of_all
+        assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
