@@ -307,6 +307,7 @@ def test_edges_of_a_subclass_are_those_of_the_same_program_written_out():
 
     written = ps.fit(ps.Program(program, 2), ps.Data(np.asarray(fit.table.x, dtype=float)), progress=False)
     theirs = written.edge_posterior(sweeps=1600)
+    assert not [finding for finding in findings_of(idata=theirs) if "failed" in finding.message]
     p, q = ps.edge_prob(ours).to_numpy(), ps.edge_prob(theirs).to_numpy()
     orders = [[0, 1], [1, 0]]
     apart = min((np.abs(p - q[:, order]) for order in orders), key=np.sum)
