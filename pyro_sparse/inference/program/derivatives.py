@@ -11,7 +11,7 @@ from torch.func import grad, vjp, vmap
 
 from .replay import Graph
 
-__all__ = ["curvature_of", "diagonal_of", "pulled", "sum_of"]
+__all__ = ["curvature_of", "diagonal_of", "pulled", "sum_of", "without_overflow"]
 
 _SMALLEST_PRECISION = 1e-2
 
@@ -62,7 +62,7 @@ def diagonal_of(precision: Tensor) -> Tensor:
 
 
 def sum_of(logs: Mapping[str, Tensor], sites: Any) -> Tensor:
-    """Sum of the log densities of some sites, (chain,).
+    """Sum of the log densities of some sites, (chain,), without overflow.
 
     Parameters
     ----------
@@ -70,4 +70,18 @@ def sum_of(logs: Mapping[str, Tensor], sites: Any) -> Tensor:
     sites : iterable of str
     """
     terms = [logs[name].reshape(len(logs[name]), -1).sum(1) for name in sites]
-    return sum(terms[1:], terms[0])
+    return without_overflow(sum(terms[1:], terms[0]))
+
+
+def without_overflow(log_density: Tensor) -> Tensor:
+    """Log densities, of which +inf counts as -inf.
+
+    A density is infinite at single points at most, which no chain visits. Where one is computed to be, its
+    formula has overflown: that of `InverseGamma` says so of every value below 1e-162, where the density is
+    0. Chains would accept such a place whatever they came from, and never leave it.
+
+    Parameters
+    ----------
+    log_density : Tensor
+    """
+    return torch.where(log_density == torch.inf, -torch.inf, log_density)

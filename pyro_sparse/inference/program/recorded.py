@@ -26,7 +26,7 @@ from torch.func import vjp, vmap
 from ..._utils.torch_state import default_device, default_dtype
 from ...distributions.edge_weights import EdgeWeights, widened_spikes
 from ...programs.parameters import GivenParameters
-from .derivatives import curvature_of, diagonal_of, pulled, sum_of
+from .derivatives import curvature_of, diagonal_of, pulled, sum_of, without_overflow
 from .layout import GLOBAL, PARAMETER, Layout, is_within, read_layout, unchecked
 from .refusals import explained, refuse_unnamed
 from .replay import AsItIs, Graph, Position, inputs_of_sites, parted, quick, recorded
@@ -461,7 +461,8 @@ class RecordedDensity:
         def total(q: Tensor, u: Position, heat: Tensor) -> Tensor:
             logs = self._parts(blanket)[0](self.unpack(block, q, u), heat)
             terms = [self._by_element(logs[name], name, block.group) for name in blanket]
-            return sum(terms, 0 * q.sum(-1))  # of weights that nothing reads there are no terms
+            # Of weights that nothing reads there are no terms.
+            return without_overflow(sum(terms, 0 * q.sum(-1)))
 
         return total
 

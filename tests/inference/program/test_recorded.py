@@ -13,6 +13,7 @@ from pyro import poutine
 from scipy import special, stats
 
 from pyro_sparse._utils.torch_state import default_dtype
+from pyro_sparse.inference.program.blocks import BlockSampler
 from pyro_sparse.inference.program.derivatives import sum_of
 from pyro_sparse.inference.program.recorded import RecordedDensity
 from pyro_sparse.programs import Data, Program, edges, factors
@@ -470,6 +471,48 @@ def test_weights_that_nothing_reads_have_no_terms_but_their_own():
     assert torch.equal(density.total(block, density.pack(block, u), u), torch.zeros(2, FEATURES).double())
     gradient, precision = density.curvature(block, density.pack(block, u), u)
     assert not gradient.any() and not precision.any()
+
+
+def test_a_formula_that_overflows_to_infinity_says_no_density():
+    """Below 1e-162 torch's `InverseGamma` says +inf, where the log density is -1e160 and less."""
+
+    def noisy(d):
+        with d.features:
+            slab, spike = dist.Normal(0.0, 1.0), dist.Normal(0.0, 0.1)
+            W = edges("W", log_odds=0.0, slab=slab, spike=spike, to=d.factors)
+            variance = pyro.sample("variance", dist.InverseGamma(1.5, 0.015))
+        with d.rows:
+            z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+        with d.rows, d.features:
+            cells = dist.Normal((z @ W.mT).tanh(), variance.sqrt())
+            pyro.sample("x", cells.mask(d.seen), obs=d.x)
+
+    density = RecordedDensity(Program(noisy, FACTORS), table(), 2)
+    block, rows = density.blocks["variance"], density.blocks["rows"]
+
+    def levels(log_variance):
+        """Of the second chain, whose first feature has this variance."""
+        u = {**density.start, "variance": density.start["variance"].clone()}
+        u["variance"][1, 0] = log_variance
+        q = density.pack(block, u)
+        shift = {"variance": u["variance"] - density.start["variance"]}
+        centre = density.pack(rows, u)
+        found = [
+            density.joint(u), density.some(("variance", "z"), u), density.slopes(u)[0],
+            density.transported(rows, density.start, shift, centre, 0 * centre)[0],
+            density.total(block, q, u)[:, 0], density.slope(block, q, u)[0][:, 0],
+        ]  # fmt: skip
+        return torch.stack(found, 1)
+
+    sane, far, overflown = (levels(log_variance) for log_variance in (-2.0, -370.0, -500.0))
+    assert torch.equal(far[0], sane[0]) and torch.equal(overflown[0], sane[0])
+    assert sane.isfinite().all() and (far[1] < -1e150).all()
+    assert (overflown[1] < far[1]).all()
+    # It is drawn from where the density is none, and never goes there.
+    sampler = BlockSampler(density, block, density.start)
+    sampler.centre = torch.full_like(density.pack(block, density.start), -500.0)
+    moved = sampler.draw(density.start, adapts=False)
+    assert torch.equal(moved["variance"], density.start["variance"])
 
 
 # ---- control flow ---------------------------------------------------------------------------------------

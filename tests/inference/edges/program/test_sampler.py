@@ -95,7 +95,7 @@ def test_a_seed_gives_the_same_bits(fit):
 def test_the_fits_doubt_shrinks_to_the_factors_that_chains_from_other_axes_did_not_come_back_to(
     fit, monkeypatch
 ):
-    """Chains that began at a restart, and are no evidence, began nowhere."""
+    """Chains that began at a restart began with its weights, and are evidence for what it has not."""
     asked = {}
 
     def first(loading, began, fitted, pool):
@@ -108,7 +108,9 @@ def test_the_fits_doubt_shrinks_to_the_factors_that_chains_from_other_axes_did_n
     idata = doubted.edge_posterior(sweeps=30, warm_up=10)
     turned = idata["sample_stats"]["turned"].to_numpy()
     assert turned.any() and not turned.all()
-    assert (np.isfinite(asked["began"]).all((1, 2)) == turned).all()
+    restarts = idata["sample_stats"]["restart"].to_numpy()
+    np.testing.assert_array_equal(asked["began"][~turned], fit.weights[restarts[~turned]])
+    assert not np.allclose(asked["began"][turned], fit.weights[restarts[turned]], atol=0.05)
     assert asked["loading"].shape == (len(turned), *WEIGHT.shape) and asked["fitted"].shape == WEIGHT.shape
     left, gone = (finding for finding in findings_of(idata=idata) if finding.kind == "unconfirmed")
     assert left.is_doubt and left.factors == ("factor 2",)
