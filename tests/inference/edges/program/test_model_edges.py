@@ -129,7 +129,7 @@ def test_chains_that_began_at_a_restart_began_with_its_weights(x, monkeypatch):
     turned = idata["sample_stats"]["turned"].to_numpy()
     assert turned.tolist() == [False, True]
     np.testing.assert_array_equal(asked["began"][0], fit.weights[fit.best])
-    assert not np.allclose(asked["began"][1], fit.weights[fit.best], atol=0.05)
+    assert not np.array_equal(asked["began"][1], fit.weights[fit.best])
     np.testing.assert_array_equal(asked["fitted"], fit.weights[fit.best])
     found = [finding for finding in findings_of(fit, idata) if finding.kind == "unconfirmed"]
     assert [(f.is_doubt, f.factors) for f in found] == [(True, ("factor 2",)), (False, ("factor 1",))]
