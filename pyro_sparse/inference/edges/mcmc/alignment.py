@@ -63,9 +63,25 @@ class Frame:
         """Order and signs (chain, factor) for loadings (chain, feature, factor); without any, no change."""
         n, _, k = self.pivot.shape
         turn, sign = np.tile(np.arange(k), (n, 1)), np.ones((n, k))
-        for c, chain_loading in enumerate([] if loading is None else _solid(loading)):
-            turn[c], sign[c] = self._of(chain_loading, self.pivot[c])
+        if loading is None:
+            return turn, sign
+        loading = _solid(loading)
+        in_place, signs = self._in_place(loading)
+        sign[in_place] = signs[in_place]
+        for c in np.flatnonzero(~in_place):
+            turn[c], sign[c] = self._of(loading[c], self.pivot[c])
         return turn, sign
+
+    def _in_place(self, loading: Array) -> tuple[NDArray[np.bool_], Array]:
+        """Chains whose every factor is more like its own place than any other is, and signs: most draws."""
+        if not self.signed:
+            return np.zeros(len(loading), bool), np.ones((len(loading), loading.shape[-1]))
+        size = np.linalg.norm(loading, axis=1)
+        alike = np.swapaxes(self.pivot, -1, -2) @ loading / np.where(size > 0, size, 1.0)[:, None]
+        diagonal = np.diagonal(alike, axis1=1, axis2=2)
+        nearest = np.abs(alike).argmax(-1) == np.arange(alike.shape[-1])
+        known = np.isfinite(alike).all((1, 2)) & (diagonal != 0).all(1)
+        return nearest.all(1) & known, np.where(diagonal < 0, -1.0, 1.0)
 
     @property
     def learns(self) -> bool:

@@ -108,7 +108,7 @@ class LinearRun:
     """Chains of `LinearChains`."""
 
     signed = True  # whether the signs of loadings say which factor is which
-    joint_every = 1  # sweeps between two values of `log_joint`
+    joint_every = 2  # sweeps between two values of `log_joint`, of which two neighbours are much alike
 
     def __init__(self, kernel: LinearChains, state: LinearState, dense: NDArray[np.bool_]):
         self.kernel, self.state, self.dense = kernel, state, dense
