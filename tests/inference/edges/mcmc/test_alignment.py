@@ -181,7 +181,8 @@ def test_draws_that_need_no_matching_have_the_order_and_signs_of_matched_ones(se
     pivot = TRUE * (1 if seed else np.array([1, 1, 0]))
     groups = [np.arange(3)] if seed % 2 else [np.array([0, 2]), np.array([1])]
     frame = Frame(pivot, groups, 6)
-    draws = np.stack([pivot * rng.choice([-1, 1], 3) + 0.4 * rng.normal(size=pivot.shape) for _ in range(6)])
+    noise = 0.4 * rng.normal(size=(6, *pivot.shape))
+    draws = pivot * rng.choice([-1, 1], (6, 1, 3)) + noise
     draws[3], draws[4][:, 1] = shuffled(rng), 0.0
     in_place = frame._in_place(draws)[0]
     assert (in_place[:3].any() if seed else not in_place.any()) and not in_place[4]
