@@ -156,6 +156,9 @@ def halves(
 
     Notes
     -----
+    Probabilities of a fit are given its number of factors. A half that keeps another number has edges that
+    all rows do not have, and these count as lost.
+
     A half that finds nothing wrong proves nothing: where all rows and both halves have the same wrong axes
     they agree. Edges that a doubt leaves open are not counted, for nothing is said of them.
 
@@ -355,10 +358,13 @@ def _lost_finding(whole: _Answer, lost: Array, n: int, claimed: float) -> Findin
         for j, k in sorted(np.argwhere(of_edges >= _HALF_LOST).tolist(), key=lambda e: -of_edges[e[0], e[1]])
     ]
     some = f", such as {listed(named[:_NAMED])}" if named else ""
+    dropped = float(lost[:, :, ~whole.weight.any(0)].sum())
+    of_dropped = f" ({dropped:.2g} of them of factors that all rows do not have)" if dropped >= 0.5 else ""
     message = (
         f"Halves of the rows are surer of edges than all rows bear out: of {n} that they call present "
-        f"{claimed:.2g} are expected to be false, and by all rows {lost.sum():.2g} are{some}; the model is "
-        "unlike the table, and its probabilities are too sure"
+        f"{claimed:.2g} are expected to be false, and by all rows {lost.sum():.2g} are{some}{of_dropped}; "
+        "the model is unlike the table, or its number of factors is not settled, and its probabilities are "
+        "too sure"
     )
     edges = tuple((whole.features[j], name) for j in features for name in whole.factors)
     return Finding(

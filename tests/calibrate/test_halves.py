@@ -109,6 +109,17 @@ def test_edges_that_halves_are_sure_of_and_all_rows_lose_are_a_doubt(answered):
     assert str(finding) in str(check)
 
 
+def test_edges_of_a_factor_that_all_rows_do_not_have_are_lost_and_said_so(answered):
+    empty = np.flatnonzero(~TRUE.any(0))[0]
+    half, first = sure(), np.argwhere(TRUE[:, 0])[:, 0]
+    half[first, 0], half[first, empty] = 0.001, 0.999
+    check, _ = answered(posterior(sure()), posterior(half), posterior(sure()))
+    finding = check.findings[0]
+    assert "of them of factors that all rows do not have" in str(finding)
+    assert "its number of factors is not settled" in str(finding)
+    assert set(finding.factors) == {FIT.factor_names[empty]}
+
+
 def test_edges_that_halves_rule_out_and_all_rows_have_are_a_doubt(answered):
     half = sure(p_not=1e-9)
     missed = np.argwhere(TRUE)[:3]
