@@ -50,16 +50,17 @@ def sure(p_there=0.999, p_not=0.001):
 def answered(monkeypatch):
     """`halves` with edge posteriors for the two halves in place of fits."""
 
-    def ask(whole, *of_halves, **options):
-        queue, rows = list(of_halves), []
+    def ask(whole, *of_halves, model="model", **options):
+        queue, rows, asked = list(of_halves), [], []
 
         def fit(model, table, **given):
             rows.append(table)
+            asked.append(given)
             return SimpleNamespace(edge_posterior=lambda **_: queue.pop(0))
 
         monkeypatch.setattr(sys.modules["pyro_sparse.inference.fit"], "fit", fit)
         monkeypatch.setattr("pyro_sparse.inference.training.interrupt.whole", lambda f, *a, **k: f(*a, **k))
-        return ps.calibrate.halves("model", X, whole, **options), rows
+        return ps.calibrate.halves(model, X, whole, **options), rows, asked
 
     return ask
 
@@ -69,7 +70,7 @@ def test_what_is_claimed_lost_and_gained_is_counted_by_hand(answered):
     j, k = np.argwhere(TRUE)[0]
     a, b = np.argwhere(~TRUE)[0]
     whole[j, k], whole[a, b] = 0.3, 0.6
-    check, _ = answered(posterior(whole), posterior(first), posterior(np.full((G, K), 0.5)))
+    check, *_ = answered(posterior(whole), posterior(first), posterior(np.full((G, K), 0.5)))
     assert check.n_present.tolist() == [TRUE.sum(), 0]
     assert check.n_absent.tolist() == [(~TRUE).sum(), 0]
     assert check.claimed == pytest.approx([0.04 * TRUE.sum(), 0])
@@ -83,7 +84,7 @@ def test_what_is_claimed_lost_and_gained_is_counted_by_hand(answered):
 
 
 def test_where_nothing_is_lost_nothing_speaks_against_the_probabilities(answered):
-    check, rows = answered(posterior(sure()), posterior(sure()), posterior(sure()))
+    check, rows, _ = answered(posterior(sure()), posterior(sure()), posterior(sure()))
     assert check.holds
     assert "Nothing here speaks against" in str(check)
     assert sorted(np.concatenate(rows).tolist()) == sorted(X.tolist())  # each row in one of the halves
@@ -94,7 +95,7 @@ def test_edges_that_halves_are_sure_of_and_all_rows_lose_are_a_doubt(answered):
     whole = sure()
     lost = np.argwhere(TRUE[:, 0])[:2, 0]
     whole[lost, 0] = 0.01
-    check, _ = answered(posterior(whole), posterior(sure()), posterior(whole))
+    check, *_ = answered(posterior(whole), posterior(sure()), posterior(whole))
     assert not check.holds
     (finding,) = check.findings
     assert finding.kind == "halves"
@@ -113,7 +114,7 @@ def test_edges_of_a_factor_that_all_rows_do_not_have_are_lost_and_said_so(answer
     empty = np.flatnonzero(~TRUE.any(0))[0]
     half, first = sure(), np.argwhere(TRUE[:, 0])[:, 0]
     half[first, 0], half[first, empty] = 0.001, 0.999
-    check, _ = answered(posterior(sure()), posterior(half), posterior(sure()))
+    check, *_ = answered(posterior(sure()), posterior(half), posterior(sure()))
     finding = check.findings[0]
     assert "of them of factors that all rows do not have" in str(finding)
     assert "its number of factors is not settled" in str(finding)
@@ -124,7 +125,7 @@ def test_edges_that_halves_rule_out_and_all_rows_have_are_a_doubt(answered):
     half = sure(p_not=1e-9)
     missed = np.argwhere(TRUE)[:3]
     half[tuple(missed.T)] = 1e-9
-    check, _ = answered(posterior(sure(1 - 1e-9, 1e-9)), posterior(half), posterior(half))
+    check, *_ = answered(posterior(sure(1 - 1e-9, 1e-9)), posterior(half), posterior(half))
     least = 1 / DRAWS  # what so many draws cannot tell from none
     assert check.claimed_absent == pytest.approx(np.full(2, least * ((~TRUE).sum() + 3)))
     assert check.gained == pytest.approx([3, 3], abs=1e-6)
@@ -136,7 +137,7 @@ def test_edges_that_halves_rule_out_and_all_rows_have_are_a_doubt(answered):
 
 def test_factors_of_halves_are_matched_to_those_of_all_rows(answered):
     order = np.roll(np.arange(K), 1)
-    check, _ = answered(posterior(sure()), posterior(sure(), order), posterior(sure(), sign=-1.0))
+    check, *_ = answered(posterior(sure()), posterior(sure(), order), posterior(sure(), sign=-1.0))
     assert check.congruence.to_numpy() == pytest.approx(np.repeat(TRUE.any(0), 2).reshape(K, 2) * 1.0)
     assert check.lost == pytest.approx(np.full(2, 0.001 * TRUE.sum()))
 
@@ -145,14 +146,26 @@ def test_edges_in_doubt_are_no_claims(answered):
     doubt = Finding("chains", "they disagree", severity="doubt", source="chains")
     lost = np.where(np.roll(TRUE, 1, 0), 0.99, 0.01)
     in_doubt = posterior(lost, findings=[doubt])
-    check, _ = answered(posterior(sure()), in_doubt, in_doubt)
+    check, *_ = answered(posterior(sure()), in_doubt, in_doubt)
     assert check.n_present.tolist() == [0, 0]
     assert check.holds
     assert str(check) == "Half of the rows decide no edge, so that nothing can be compared."
 
 
+def test_what_a_likelihood_reads_of_rows_is_divided_and_other_settings_are_not(answered):
+    depth = np.arange(float(N))
+    settings = {"depth": depth, "exposure": depth, "n_factors_init": list(range(N)), "restarts": 2}
+    model = SimpleNamespace(likelihood=SimpleNamespace(per_row_inputs=("depth",)))
+    check, rows, given = answered(posterior(sure()), *[posterior(sure())] * 2, model=model, **settings)
+    assert check.holds
+    for table, asked in zip(rows, given, strict=True):
+        index = [np.flatnonzero((X == row).all(1))[0] for row in table]
+        assert asked["depth"].tolist() == depth[index].tolist() == asked["exposure"].tolist()
+        assert asked["n_factors_init"] == list(range(N)) and asked["restarts"] == 2
+
+
 def test_each_split_divides_the_rows_anew(answered):
-    check, rows = answered(posterior(sure()), *[posterior(sure())] * 4, splits=2)
+    check, rows, _ = answered(posterior(sure()), *[posterior(sure())] * 4, splits=2)
     assert len(check.claimed) == 4
     assert not np.array_equal(rows[0], rows[2])
 
