@@ -151,7 +151,7 @@ def halves(
     TypeError
         `idata` is not of a table, or X cannot be divided by rows.
     ValueError
-        `idata` holds scores, is of other columns than X, or X has fewer than 40 rows.
+        `idata` holds scores, or is of other columns than X; X has fewer than 40 rows; a `checkpoint`.
     RuntimeError
         A half cannot be fitted; the message says why.
 
@@ -179,6 +179,8 @@ def halves(
     check_is_of_table(idata, "halves are of rows of a table")
     if holds_scores(idata) or compared_runs(idata) != "chain":
         raise ValueError("idata: holds no probabilities of Markov chains; want edge_posterior() by chains")
+    if settings.get("checkpoint") is not None:
+        raise ValueError("checkpoint: is of the fit of all rows, and halves are other fits; leave it out")
     X = as_frame(X)
     n_rows = _rows_of(X)
     whole = _Answer.of(idata)

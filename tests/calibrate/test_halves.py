@@ -236,6 +236,7 @@ def test_sparse_tables_and_data_of_programs_are_divided():
         ({"idata": posterior(sure(), method="jacobian")}, ValueError, "idata: holds no probabilities"),
         ({"idata": posterior(sure(), kind="tasks")}, TypeError, "idata: got the posterior of tasks"),
         ({"splits": 0}, ValueError, "splits: "),
+        ({"checkpoint": "fit.ckpt"}, ValueError, "checkpoint: is of the fit of all rows"),
     ],
 )
 def test_bad_input_is_refused_before_a_fit(change, error, words):
