@@ -129,7 +129,7 @@ class LKJ(Recorded):
         return np.asarray(sum((c - 1) * p for c, p in zip(self.concentration, shares, strict=True)))
 
     def log_weights(self, n_factors: int) -> Array:
-        """Log share of each concentration less its log normaliser: with the power of |C|, its log density.
+        """Log share of each concentration less its log normaliser: without the determinant, its log density.
 
         Parameters
         ----------
