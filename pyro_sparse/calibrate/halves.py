@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -136,7 +136,8 @@ def halves(
         How often the rows are divided at random. Each takes two fits and their chains: as long as those of
         all rows, where time is in proportion to rows, and up to twice as long.
     edges : mapping, optional
-        Options of `edge_posterior` with which `idata` was made, such as ``{"edge": "practical"}``.
+        Options of `edge_posterior` with which `idata` was made, such as ``{"sweeps": 4000}``. What an edge
+        means (`edge`) is what it means in `idata`.
     seed : int
         Of the division, the fits and the chains.
     **settings
@@ -151,7 +152,8 @@ def halves(
     TypeError
         `idata` is not of a table, or X cannot be divided by rows.
     ValueError
-        `idata` holds scores, or is of other columns than X; X has fewer than 40 rows; a `checkpoint`.
+        `idata` holds scores, is of large loadings (`salient_edges`) or of other columns than X; `edges` ask
+        for edges of another meaning; X has fewer than 40 rows; a `checkpoint`.
     RuntimeError
         A half cannot be fitted; the message says why.
 
@@ -169,9 +171,9 @@ def halves(
     >>> table = ps.datasets.holzinger().x
     >>> model = ps.models.SparseDecoder(n_factors=3, decoder="linear")
     >>> short = {"restarts": 1, "steps": 50, "progress": False}
-    >>> asked = {"edge": "practical", "sweeps": 60, "progress": False}
-    >>> idata = ps.fit(model, table, **short).edge_posterior(**asked)
-    >>> check = ps.calibrate.halves(model, table, idata, edges=asked, **short)
+    >>> chains = {"sweeps": 60, "progress": False}
+    >>> idata = ps.fit(model, table, **short).edge_posterior(edge="practical", **chains)
+    >>> check = ps.calibrate.halves(model, table, idata, edges=chains, **short)
     >>> check.holds, check.congruence.shape
     (True, (3, 2))
     """
@@ -179,6 +181,7 @@ def halves(
     check_is_of_table(idata, "halves are of rows of a table")
     if holds_scores(idata) or compared_runs(idata) != "chain":
         raise ValueError("idata: holds no probabilities of Markov chains; want edge_posterior() by chains")
+    of_chains = _as_in(idata, dict(edges or {}))
     if settings.get("checkpoint") is not None:
         raise ValueError("checkpoint: is of the fit of all rows, and halves are other fits; leave it out")
     X = as_frame(X)
@@ -189,7 +192,7 @@ def halves(
     for _ in range(splits):
         order = rng.permutation(n_rows)
         for index in (np.sort(order[: n_rows // 2]), np.sort(order[n_rows // 2 :])):
-            answer = _fitted(model, X, index, n_rows, dict(edges or {}), seed, settings)
+            answer = _fitted(model, X, index, n_rows, of_chains, seed, settings)
             if answer.features != whole.features or answer.weight.shape != whole.weight.shape:
                 raise ValueError(
                     f"idata: is of {len(whole.features)} features and {whole.weight.shape[1]} factors, and "
@@ -200,23 +203,33 @@ def halves(
     return _compared(idata, whole, answers)
 
 
+def _as_in(idata: ArvizData, edges: dict[str, Any]) -> dict[str, Any]:
+    """Options of the chains of halves, whose edges are to mean what those of all rows do."""
+    if "salient_loading" in idata.attrs:
+        size = float(idata.attrs["salient_loading"])
+        raise ValueError(
+            f"idata: is of loadings of at least {size:g}; want that from edge_posterior() itself"
+        )
+    means = str(idata.attrs.get("edge_means", ""))
+    if not means:
+        return edges
+    if edges.get("edge", means) != means:
+        raise ValueError(f"edges: ask for edge={edges['edge']!r}, idata is of {means!r}; leave edge out")
+    return {**edges, "edge": means}
+
+
+@dataclass(frozen=True, eq=False)
 class _Answer:
     """What is compared of an edge posterior: probabilities, verdicts and mean weights (feature, factor)."""
 
-    def __init__(
-        self,
-        features: list[str],
-        factors: list[str],
-        probability: Array,
-        verdict: NDArray[np.str_],
-        weight: Array,
-        signed: bool,
-        n_draws: int,
-        congruence: Array | None = None,
-    ):
-        self.features, self.factors, self.signed, self.n_draws = features, factors, signed, n_draws
-        self.probability, self.verdict, self.weight = probability, verdict, weight
-        self.congruence = np.ones(len(factors)) if congruence is None else congruence
+    features: list[str]
+    factors: list[str]
+    probability: Array
+    verdict: NDArray[np.str_]
+    weight: Array
+    congruence: Array
+    signed: bool
+    n_draws: int
 
     @classmethod
     def of(cls, idata: ArvizData) -> _Answer:
@@ -232,6 +245,7 @@ class _Answer:
             group["probability"].transpose(*dims).to_numpy(),
             verdict.reindex(index=features, columns=factors).to_numpy().astype(str),
             group["weight"].transpose(*dims).to_numpy(),
+            np.ones(len(factors)),
             str(idata.attrs.get("decoder", "linear")) != "mlp",
             draws["chain"] * draws["draw"],
         )
@@ -241,15 +255,13 @@ class _Answer:
         a, b = (x.weight if whole.signed else np.abs(x.weight) for x in (whole, self))
         alike = similarity(a, b)
         order = match_columns(alike)[0]
-        return _Answer(
-            self.features,
-            whole.factors,
-            self.probability[:, order],
-            self.verdict[:, order],
-            self.weight[:, order],
-            self.signed,
-            self.n_draws,
-            np.abs(alike[np.arange(len(order)), order]),
+        return replace(
+            self,
+            factors=whole.factors,
+            probability=self.probability[:, order],
+            verdict=self.verdict[:, order],
+            weight=self.weight[:, order],
+            congruence=np.abs(alike[np.arange(len(order)), order]),
         )
 
 
@@ -275,6 +287,10 @@ def _fitted(
             idata = result.edge_posterior(**{"seed": seed, **edges})
     except (ValueError, TypeError) as error:
         raise RuntimeError(f"X: half of its rows, {len(index)}, cannot be fitted: {error}") from error
+    if holds_scores(idata):
+        raise RuntimeError(
+            f"X: half of its rows, {len(index)}, has scores and no probabilities: {idata.attrs['note']}"
+        )
     if int(idata.attrs.get("interrupted", 0)):
         raise KeyboardInterrupt("interrupted during the chains of half of the rows")
     return _Answer.of(idata)

@@ -1,6 +1,7 @@
 """Halves of the rows beside all of them: what is claimed, lost and gained, counted by hand; inputs divided.
 
-Fits of halves are stood in for by edge posteriors whose probabilities are known; one test makes real ones.
+Fits of halves are stood in for by edge posteriors whose probabilities are known; the example of `halves`
+makes real ones.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pytest
 from scipy import sparse
 
 import pyro_sparse as ps
-from pyro_sparse.calibrate import halves as module_function
+from pyro_sparse.calibrate import halves
 from pyro_sparse.calibrate.halves import _divided
 from pyro_sparse.findings.finding import Finding, findings_of
 from pyro_sparse.posterior.later_findings import with_findings
@@ -53,10 +54,14 @@ def answered(monkeypatch):
     def ask(whole, *of_halves, model="model", **options):
         queue, rows, asked = list(of_halves), [], []
 
+        def chains(**of_chains):
+            asked.append(of_chains)
+            return queue.pop(0)
+
         def fit(model, table, **given):
             rows.append(table)
             asked.append(given)
-            return SimpleNamespace(edge_posterior=lambda **_: queue.pop(0))
+            return SimpleNamespace(edge_posterior=chains)
 
         monkeypatch.setattr(sys.modules["pyro_sparse.inference.fit"], "fit", fit)
         monkeypatch.setattr("pyro_sparse.inference.training.interrupt.whole", lambda f, *a, **k: f(*a, **k))
@@ -158,10 +163,22 @@ def test_what_a_likelihood_reads_of_rows_is_divided_and_other_settings_are_not(a
     model = SimpleNamespace(likelihood=SimpleNamespace(per_row_inputs=("depth",)))
     check, rows, given = answered(posterior(sure()), *[posterior(sure())] * 2, model=model, **settings)
     assert check.holds
-    for table, asked in zip(rows, given, strict=True):
+    for table, asked in zip(rows, given[::2], strict=True):
         index = [np.flatnonzero((X == row).all(1))[0] for row in table]
         assert asked["depth"].tolist() == depth[index].tolist() == asked["exposure"].tolist()
         assert asked["n_factors_init"] == list(range(N)) and asked["restarts"] == 2
+
+
+@pytest.mark.parametrize(("means", "edges"), [("practical", None), ("prior", {"edge": "prior"}), ("", {})])
+def test_edges_of_halves_mean_what_those_of_all_rows_do(answered, means, edges):
+    about = {"edge_means": means} if means else {}
+    *_, given = answered(posterior(sure(), **about), *[posterior(sure())] * 2, edges=edges)
+    assert [asked.get("edge", "") for asked in given[1::2]] == [means] * 2
+
+
+def test_a_half_with_scores_is_not_compared(answered):
+    with pytest.raises(RuntimeError, match="X: half of its rows, 30, has scores and no probabilities"):
+        answered(posterior(sure()), posterior(sure(), is_score=True))
 
 
 def test_each_split_divides_the_rows_anew(answered):
@@ -213,7 +230,7 @@ def test_what_has_a_value_for_each_row_is_divided(value, wanted):
 def test_sparse_tables_and_data_of_programs_are_divided():
     index = np.array([0, 5, 9])
     assert np.array_equal(_divided(sparse.csr_matrix(X), index, N).toarray(), X[index])
-    holes = np.where(np.arange(G) == 1, np.nan, X) if G > 1 else X
+    holes = np.where(np.arange(G) == 1, np.nan, X)
     holes[:2, 1] = 0.5
     labels = [f"site {i % 3}" for i in range(N)]
     data = ps.Data(holes, rows={"site": labels, "dose": np.arange(float(N))}, features={"size": np.arange(G)})
@@ -236,13 +253,23 @@ def test_sparse_tables_and_data_of_programs_are_divided():
         ({"idata": posterior(sure(), method="jacobian")}, ValueError, "idata: holds no probabilities"),
         ({"idata": posterior(sure(), kind="tasks")}, TypeError, "idata: got the posterior of tasks"),
         ({"splits": 0}, ValueError, "splits: "),
+        (
+            {"idata": posterior(sure(), salient_loading=0.3)},
+            ValueError,
+            "idata: is of loadings of at least 0.3",
+        ),
+        (
+            {"idata": posterior(sure(), edge_means="practical"), "edges": {"edge": "prior"}},
+            ValueError,
+            "edges: ask for edge='prior', idata is of 'practical'; leave edge out",
+        ),
         ({"checkpoint": "fit.ckpt"}, ValueError, "checkpoint: is of the fit of all rows"),
     ],
 )
 def test_bad_input_is_refused_before_a_fit(change, error, words):
     given = {"model": "model", "X": X, "idata": posterior(sure())} | change
     with pytest.raises(error, match=words):
-        module_function(**given)
+        halves(**given)
 
 
 def test_another_table_is_refused(answered):

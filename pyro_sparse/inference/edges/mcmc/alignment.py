@@ -97,15 +97,15 @@ class Frame:
         loadings, fitted = _solid(loadings), self.pivot[0].copy()
         draws = loadings.swapaxes(0, 1)
         frame = self._frame(loadings)
-        agreed = [self._agreement(one, frame) for one in draws]
-        alone = [self._frame(one[:, None]) for one in draws]
+        agreed = [self._agreement(of_chain, frame) for of_chain in draws]
+        alone = [self._frame(of_chain[:, None]) for of_chain in draws]
         best = [self._agreement(*pair) for pair in zip(draws, alone, strict=True)]
         if np.max(np.subtract(best, agreed)) > _LOSS:
             frame = self._without_strays(loadings, frame, agreed, alone)
         self.pivot[:] = frame
         fitted = np.where(self.empty, frame, fitted)
-        for chain, one in enumerate(draws):
-            if self._agreement(one, fitted) - self._agreement(one, frame) > _LOSS:
+        for chain, of_chain in enumerate(draws):
+            if self._agreement(of_chain, fitted) - self._agreement(of_chain, frame) > _LOSS:
                 self.pivot[chain] = fitted
 
     def _without_strays(
