@@ -10,6 +10,7 @@ from __future__ import annotations
 from .calibration import plot_reliability, plot_sbc
 from .edges import plot_edges, plot_forest
 from .graph import plot_graph
+from .number_of_factors import plot_number_of_factors
 from .predictive import plot_predictive
 from .restarts import plot_agreement, plot_elbo
 from .scores import plot_scores
@@ -24,6 +25,7 @@ __all__ = [
     "plot_elbo",
     "plot_forest",
     "plot_graph",
+    "plot_number_of_factors",
     "plot_predictive",
     "plot_reliability",
     "plot_sbc",

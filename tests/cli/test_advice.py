@@ -100,6 +100,11 @@ def test_every_entry_is_for_a_message_that_there_is(entry, tmp_path):
             'read it as levels (-l "NAME=ordinal" -l "*=normal"), or write the numbers of its categories if',
         ),
         ("required: edge ('x1', 0) is also forbidden", "--required: 'x1' on factor 1 is also forbidden"),
+        (
+            "more rows, anchors, or a number that theory gives (n_factors); "
+            "fit.number_of_factors() has the figures",
+            "more rows, anchors (--anchors), or a number that theory gives (--factors)",
+        ),
         ("more restarts, or an anchor for it", "more restarts (--restarts), or an anchor (--anchors) for it"),
         ("the first in row 3, counted from 0", "the first in row 4 below the names"),
         ("if that stands for missing, X.replace(-999, float('nan'))", "missing, give --missing -999"),
@@ -119,7 +124,8 @@ REACHED = [
     "inference/arguments.py", "inference/edges/density/scales.py", "inference/fit.py",
     "inference/table/axis_findings.py",
     "inference/table/depth.py", "inference/table/job.py", "inference/table/linear_maximum.py",
-    "inference/table/residual_pairs.py", "inference/table/table_notes.py", "inference/table/unexplained.py",
+    "inference/table/number_of_factors.py", "inference/table/residual_pairs.py",
+    "inference/table/table_notes.py", "inference/table/unexplained.py",
     "inference/training/*.py", "likelihoods/*.py", "models/base.py", "models/lavaan.py",
     "models/sparse_decoder.py", "posterior/edge_table.py", "posterior/verdicts.py",
     "posterior/rival_restarts.py", "cli/*.py",

@@ -46,6 +46,7 @@ from .graph_restarts import (
 from .latent_penalty import LatentPenalty
 from .linear_maximum import has_closed_form_maximum, put_at_maxima
 from .marginal_likelihood import compared_rows
+from .number_of_factors import number_findings
 from .residual_pairs import residual_pair_findings
 from .result import Fit
 from .sparse_run import SparseRun
@@ -419,7 +420,8 @@ class TableJob:
         )
         if self.dense:
             fit.findings.extend(unconfirmed(fit.alignment["congruence"], best, fit.factor_names))
-        fit.findings.extend([] if maxima is None else maxima.findings())
+        if maxima is not None:
+            fit.findings.extend([*maxima.findings(), *number_findings(fit, maxima)])
         fit.findings.extend(restart_findings(fit))
         fit.findings.extend(axis_findings(fit, trained.search))
         if getattr(whole, "prior", None) is not None and np.isfinite(trained.rows[best]).all():

@@ -46,7 +46,14 @@ if TYPE_CHECKING:
     from .dependency_schedule import DependencySchedule
     from .schedule import Schedule
 
-__all__ = ["Maxima", "has_closed_form_maximum", "put_at_maxima", "row_moments"]
+__all__ = [
+    "Maxima",
+    "graph_worth",
+    "has_closed_form_maximum",
+    "no_factor",
+    "put_at_maxima",
+    "row_moments",
+]
 
 Array = NDArray[np.float64]
 
@@ -149,7 +156,7 @@ def put_at_maxima(model: SparseDecoder, table: Table, kept: NDArray[np.intp]) ->
     """
     unit = table.unit(model.likelihood)
     mean, everyone = row_moments(table, np.arange(len(table.x)))
-    learned, worth = row_moments(table, kept), _worth(table, mean, everyone)
+    learned, worth = row_moments(table, kept), graph_worth(table, mean, everyone)
     free = bool(model.permitted.all()) and not bool(model.must.any())
     graphs, supported, likeliest = (
         _searched(everyone, worth, model.n_factors, model.learn_factor_cov) if free else ([], None, 0)
@@ -166,7 +173,7 @@ def put_at_maxima(model: SparseDecoder, table: Table, kept: NDArray[np.intp]) ->
         end = ends[key]
         if end is not None and free:
             columns = np.arange(end.edge.shape[1])
-        level[r] = worth(_nothing(everyone)) if end is None else worth(end)
+        level[r] = worth(no_factor(everyone)) if end is None else worth(end)
         if graphs and supported is not None and len(columns) > supported:
             level[r] = -np.inf
         fits.append((end, columns))
@@ -183,12 +190,19 @@ def put_at_maxima(model: SparseDecoder, table: Table, kept: NDArray[np.intp]) ->
     return Maxima(level, searched, supported, likeliest)
 
 
-def _worth(table: Table, mean: Array, moments: Moments) -> Callable[[FactorFit], float]:
+def graph_worth(table: Table, mean: Array, moments: Moments) -> Callable[[FactorFit], float]:
     """The criterion of a graph; of tables with missing cells by the cells that were seen.
 
     Moments of such tables count for as many rows as cells are there, and not all pairs of columns were seen
     together as often: where each of three views misses a third of the rows, that made a factor too many worth
     2 nats, where it costs 13.
+
+    Parameters
+    ----------
+    table : Table
+    mean : ndarray (feature,)
+    moments : Moments
+        Both of all rows (`row_moments`).
     """
     if table.mask is None:
         return partial(graph_level, moments)
@@ -201,8 +215,13 @@ def _worth(table: Table, mean: Array, moments: Moments) -> Callable[[FactorFit],
     return worth
 
 
-def _nothing(moments: Moments) -> FactorFit:
-    """No factor at all: each feature its own noise."""
+def no_factor(moments: Moments) -> FactorFit:
+    """No factor at all: each feature its own noise.
+
+    Parameters
+    ----------
+    moments : Moments
+    """
     none = np.zeros((len(moments.covariance), 1))
     return FactorFit(
         none > 0, np.zeros((1, 1), bool), none, np.eye(1), np.diag(moments.covariance), empty_level(moments)

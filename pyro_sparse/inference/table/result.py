@@ -44,6 +44,7 @@ from .covariate_effects import covariate_effects
 from .effects import total_effects
 from .factor_spread import roots_of
 from .impute import excess_covariance, implied_moments
+from .number_of_factors import number_of_factors
 from .predictive import simulated_rows
 from .refine import expected_cells, refine
 from .residual_pairs import residual_pairs
@@ -427,6 +428,31 @@ class Fit(FitResult):
         """
         with undisturbed(seed=0):
             return implied_moments(pick(self.model, [self.best]))
+
+    def number_of_factors(self) -> pd.DataFrame:
+        r"""Eigenvalues beside those of noise, and what each number of factors is worth.
+
+        Returns
+        -------
+        DataFrame
+            A row for each number of factors, from 0. `eigenvalue` of the correlations of the columns, `sd`,
+            by how much it may differ from that of the population, and `noise`, its mean in tables of noise
+            (parallel analysis). `criterion` of the best graph with so many factors, in nats beside the best
+            one (an approximate log evidence), where the rows' factors have been summed out, and how many
+            `restarts` ended with so many. `probability` of the number: where a graph explains the table
+            exactly, by the criterion; where none does, by whether the eigenvalues of the population are above
+            noise. NaN where there is no criterion. `kept`: the fit's number.
+
+        Raises
+        ------
+        ValueError
+            The fit has no rows in memory.
+
+        References
+        ----------
+        Horn (1965), A rationale and test for the number of factors in factor analysis, Psychometrika 30(2)
+        """
+        return number_of_factors(self)
 
     def residual_pairs(self) -> pd.DataFrame:
         r"""Pairs of features that correlate beyond what their factors explain.

@@ -12,7 +12,7 @@ from pyro_sparse.inference import Schedule
 from pyro_sparse.inference.table import job
 from pyro_sparse.inference.table.graph_search import best_graphs
 from pyro_sparse.inference.table.linear_maximum import (
-    _worth,
+    graph_worth,
     has_closed_form_maximum,
     put_at_maxima,
     row_moments,
@@ -159,7 +159,7 @@ def test_graphs_of_tables_with_missing_cells_are_worth_what_their_cells_say():
     gains = []
     for table in tables:
         mean, moments = row_moments(table, np.arange(N))
-        worth = _worth(table, mean, moments)
+        worth = graph_worth(table, mean, moments)
         two, three = (next(g for g in best_graphs(moments, k) if g.edge.shape[1] == k) for k in (2, 3))
         gains.append(worth(three) - worth(two))
     assert gains[1] == pytest.approx(gains[0], rel=0.05) and 0 < gains[2] < 0.8 * gains[0]

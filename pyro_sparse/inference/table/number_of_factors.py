@@ -1,0 +1,196 @@
+r"""How many factors: eigenvalues beside noise, what graphs of each number are worth, is it settled?
+
+Of a table that a graph explains exactly, the criterion that chose among graphs (`graph_search.py`) is about a
+log evidence, and gives the numbers their probabilities. No real table is exact. There parallel analysis
+bounds the number, which may tip with a few rows, without a word from probabilities that are given it. How
+probable other numbers are is therefore asked of the eigenvalues, and which factors the best graph of such a
+number has others for: these are in doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from ..._utils.wording import listed
+from ...data.large_table import LargeTable
+from ...findings.finding import Finding
+from ...graphs.alignment import SAME_FACTOR, similarity
+from ...graphs.restart_choice import found_factors
+from ...posterior.rival_restarts import criterion_of, prescribed_in_fit
+from .factor_likelihood import FactorFit, Moments
+from .graph_search import best_graphs
+from .linear_maximum import graph_worth, no_factor, row_moments
+from .parallel_analysis import Eigenvalues, beside_noise, number_probabilities
+
+if TYPE_CHECKING:
+    from ...data.table import Table
+    from ...models.sparse_decoder import SparseDecoder
+    from .linear_maximum import Maxima
+    from .result import Fit
+
+__all__ = ["number_findings", "number_of_factors"]
+
+Array = NDArray[np.float64]
+# Probability of other numbers from which a factor that they do not have cannot be surer than `present` asks.
+_UNSETTLED = 0.05
+_FURTHER = 1  # eigenvalues after those of all factors offered
+_RIDGE = 1e-9
+
+
+def number_of_factors(fit: Fit) -> pd.DataFrame:
+    """Eigenvalues, criterion and probability of each number of factors: see `Fit.number_of_factors`.
+
+    Parameters
+    ----------
+    fit : Fit
+    """
+    if isinstance(fit.table, LargeTable) or not len(fit.table.x):
+        raise ValueError(
+            "number_of_factors: wants the rows of the fit, and this one has none in memory; fit a part of "
+            "the table, or load the fit with its table"
+        )
+    mean, moments = row_moments(fit.table, np.arange(len(fit.table.x)))
+    eigenvalues = _eigenvalues(fit.table, mean, moments)
+    offered, kept = int(fit.model.n_factors), _kept(fit)
+    size = min(len(eigenvalues.value), max(offered, kept) + _FURTHER)
+    criterion, restarts = np.full(size + 1, -np.inf), np.zeros(size + 1, dtype=int)
+    used = found_factors(np.asarray(fit.weights) != 0, prescribed_in_fit(fit))
+    np.add.at(restarts, used, 1)
+    if {"graph_level", "log_likelihood"} & set(fit.settings):
+        np.maximum.at(criterion, used, criterion_of(fit)[0])
+    if "graph_level" in fit.settings and _may_have_any_edge(fit):
+        worth = graph_worth(fit.table, mean, moments)
+        criterion[0] = max(criterion[0], worth(no_factor(moments)))
+        for graph in best_graphs(moments, offered, fit.model.learn_factor_cov):
+            k = graph.edge.shape[1]
+            criterion[k] = max(criterion[k], worth(graph))
+    probability = np.full(size + 1, np.nan)
+    if fit.settings.get("supported_factors"):
+        most = min(int(criterion.argmax()), offered)
+        probability[:] = 0.0
+        probability[1 : most + 1] = number_probabilities(eigenvalues.above, most)
+    elif np.isfinite(criterion).any():
+        probability = softmax(criterion)
+    first = np.array([np.nan])
+    return pd.DataFrame(
+        {
+            "eigenvalue": np.concatenate([first, eigenvalues.value[:size]]),
+            "sd": np.concatenate([first, eigenvalues.sd[:size]]),
+            "noise": np.concatenate([first, eigenvalues.noise[:size]]),
+            "criterion": np.where(np.isfinite(criterion), criterion - criterion.max(), np.nan),
+            "restarts": restarts,
+            "probability": probability,
+            "kept": np.arange(size + 1) == kept,
+        },
+        index=pd.RangeIndex(size + 1, name="factors"),
+    )
+
+
+class _Other(NamedTuple):
+    """Numbers of factors on one side of the number kept."""
+
+    probability: float
+    n_factors: int  # the nearest
+    words: str
+
+
+def number_findings(fit: Fit, maxima: Maxima) -> list[Finding]:
+    """Doubts about factors that the best graph with one factor more, or fewer, has others for.
+
+    Where parallel analysis bounds the number, and others have a probability of .05 or more.
+
+    Parameters
+    ----------
+    fit : Fit
+        A linear normal model with its restarts at their maxima.
+    maxima : Maxima
+
+    Returns
+    -------
+    list of Finding
+        At most one of fewer factors and one of more; notes where all factors would be the same.
+    """
+    kept = _kept(fit)
+    if maxima.supported is None or not kept or len(fit.table.x) < 2:
+        return []
+    mean, moments = row_moments(fit.table, np.arange(len(fit.table.x)))
+    eigenvalues = _eigenvalues(fit.table, mean, moments)
+    worth = graph_worth(fit.table, mean, moments)
+    most = max(min(maxima.likeliest, int(fit.model.n_factors)), kept)
+    probability = number_probabilities(eigenvalues.above, most)
+    others = [
+        _Other(float(probability[: kept - 1].sum()), kept - 1, "fewer"),
+        _Other(float(probability[kept:].sum()), kept + 1, "more"),
+    ]
+    return [_finding(fit, moments, worth, other) for other in others if other.probability >= _UNSETTLED]
+
+
+def _finding(fit: Fit, moments: Moments, worth: Callable[[FactorFit], float], other: _Other) -> Finding:
+    """Of numbers on one side of the kept one: a doubt about factors that the best graph there lacks."""
+    best = int(fit.best)
+    used = np.flatnonzero((np.asarray(fit.weights)[best] != 0).any(0))
+    loadings = np.asarray(fit.weights, dtype=float)[best][:, used]
+    loadings = loadings / fit.table.unit(fit.model.likelihood)[:, None]
+    graphs = best_graphs(moments, other.n_factors, fit.model.learn_factor_cov)
+    graphs = [graph for graph in graphs if graph.edge.shape[1] == other.n_factors]
+    same = np.zeros(len(used), dtype=bool)
+    if graphs:
+        same = np.abs(similarity(loadings, max(graphs, key=worth).loadings)).max(1) >= SAME_FACTOR
+    names = [fit.factor_names[k] for k in used[~same]]
+    message = (
+        f"the number of factors is not settled: by parallel analysis there are {other.words} than "
+        f"{len(used)} with a probability of {other.probability:.2f}"
+    )
+    if not names:
+        return Finding("number", f"{message}, and these are among them", size=other.probability)
+    return Finding(
+        "number",
+        f"{message}; then there {'is another' if len(names) == 1 else 'are others'} in place of "
+        f"{listed(names)}",
+        "more rows, anchors, or a number that theory gives (n_factors); fit.number_of_factors() has the "
+        "figures",
+        "doubt",
+        factors=tuple(names),
+        size=other.probability,
+    )
+
+
+def _kept(fit: Fit) -> int:
+    """Factors with an edge in the best restart."""
+    return int((np.asarray(fit.weights)[int(fit.best)] != 0).any(0).sum())
+
+
+def _may_have_any_edge(fit: Fit) -> bool:
+    """Whether nothing is forbidden or required, so that graphs of a search are graphs of the model."""
+    model = cast("SparseDecoder", fit.model)
+    return bool(model.permitted.all()) and not bool(model.must.any())
+
+
+def _eigenvalues(table: Table, mean: Array, moments: Moments) -> Eigenvalues:
+    """Of the correlations of a table's cells, as the encoder sees them."""
+    covariance = table.freedom * moments.covariance
+    x = np.asarray(table.inputs, dtype=float) - mean
+    if table.mask is not None:
+        x = _expected(x, np.asarray(table.mask), covariance)
+    sd = np.sqrt(np.diag(covariance))
+    correlation = cast(Array, covariance / np.outer(sd, sd))
+    return beside_noise(x / sd, correlation, moments.n_rows)
+
+
+def _expected(x: Array, seen: NDArray[np.bool_], covariance: Array) -> Array:
+    """Centred cells, and those that are missing as expected given the others of their row."""
+    filled = np.where(seen, x, 0.0)
+    patterns, which = np.unique(seen, axis=0, return_inverse=True)
+    for p, here in enumerate(patterns):
+        if not here.all() and here.any():
+            rows = np.flatnonzero(which.reshape(-1) == p)
+            known = covariance[np.ix_(here, here)] + _RIDGE * np.eye(int(here.sum()))
+            gain = np.linalg.solve(known, covariance[np.ix_(here, ~here)])
+            filled[np.ix_(rows, ~here)] = filled[np.ix_(rows, here)] @ gain
+    return filled
