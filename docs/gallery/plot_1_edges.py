@@ -21,6 +21,11 @@ idata = fit.edge_posterior(edge="practical", progress=False)
 ps.plots.plot_edges(idata)
 
 # %%
+# How many factors: eigenvalues of the correlations beside those of tables of noise.
+
+ps.plots.plot_number_of_factors(fit)
+
+# %%
 # The surest edges with the intervals of their weights, their probabilities, and the probability that a
 # loading is at least .3 in size.
 
@@ -45,11 +50,6 @@ ps.plots.plot_sets(idata)
 # Where each pupil is on the first two factors.
 
 ps.plots.plot_scores(fit, pupils, factors=(0, 1))
-
-# %%
-# On one factor, by a further column: here, whether the ninth test is above its median.
-
-ps.plots.plot_scores(fit, pupils, factors=1, groups=(pupils["x9"] > pupils["x9"].median()).to_numpy())
 
 # %%
 # Colours follow matplotlib's own settings, so a dark style works.
