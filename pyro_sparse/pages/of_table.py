@@ -22,6 +22,7 @@ from .._utils.paths import file_to_write
 from .._utils.quiet import ignored
 from .._utils.torch_state import isolated
 from ..certificates.facts import certificate_facts
+from ..data.large_table import LargeTable
 from ..graphs.alignment import SAME_FACTOR, agreement_matrix
 from ..inference.autoencoders.pair_result import AutoencoderFit
 from ..inference.observed.observed_result import ObservedFit
@@ -615,6 +616,9 @@ def _pictures(
     }
     if groups is not None or len(fit.factor_names) <= _MOST_SETS:
         drawings["sets"] = lambda: plots.plot_sets(idata, groups, max_regions=_MOST_REGIONS)
+    if fit.settings.get("decoder") == "linear" and not isinstance(fit.table, LargeTable) and len(fit.table.x):
+        numbers = fit.number_of_factors()
+        drawings["number"] = lambda: plots.plot_number_of_factors(numbers)
     if fit.n_restarts > 1:
         drawings["agreement"] = lambda: plots.plot_agreement(idata)
     if X is not None:

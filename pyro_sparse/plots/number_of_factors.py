@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from scipy.special import ndtri
 
 from ._style import colours, new_axes, styled
@@ -21,13 +22,13 @@ _LEAST_SHOWN = 0.005  # probability that is written above its eigenvalue
 
 
 @styled
-def plot_number_of_factors(fit: Fit, *, ax: Axes | None = None) -> Axes:
+def plot_number_of_factors(fit: Fit | pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Eigenvalues beside those of noise, the number of factors kept, and how probable the numbers are.
 
     Parameters
     ----------
-    fit : Fit
-        Of a table whose rows it has.
+    fit : Fit or DataFrame
+        Of a table whose rows it has; or what its `number_of_factors()` returned.
     ax : Axes, optional
 
     Returns
@@ -39,7 +40,7 @@ def plot_number_of_factors(fit: Fit, *, ax: Axes | None = None) -> Axes:
     Raises
     ------
     TypeError
-        The fit is not of a table of features and factors.
+        This is neither.
     ValueError
         The fit has no rows in memory.
 
@@ -48,11 +49,12 @@ def plot_number_of_factors(fit: Fit, *, ax: Axes | None = None) -> Axes:
     Cattell (1966), The scree test for the number of factors, Multivariate Behavioral Research 1(2); Horn
     (1965), A rationale and test for the number of factors in factor analysis, Psychometrika 30(2)
     """
-    if not hasattr(fit, "number_of_factors"):
+    every = fit if isinstance(fit, pd.DataFrame) else getattr(fit, "number_of_factors", lambda: None)()
+    if every is None or not {"eigenvalue", "noise", "probability", "kept"} <= set(every.columns):
         raise TypeError(
-            f"fit: want what pyro_sparse.fit returned for a table of features, got {type(fit).__name__}"
+            "fit: want what pyro_sparse.fit returned for a table of features, or its number_of_factors(), "
+            f"got {type(fit).__name__}"
         )
-    every = fit.number_of_factors()
     kept, table, c = int(every.index[every["kept"]].max()), every.loc[1:], colours()
     ax = new_axes(ax, 4.6 + 0.14 * len(table), 3.4)
     ax.plot(table.index, table["noise"], color=c["muted"], linestyle="--", label="tables of noise")

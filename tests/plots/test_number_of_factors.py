@@ -22,7 +22,7 @@ def fit():
 
 def test_points_are_eigenvalues_and_lines_those_of_noise(fit):
     table = fit.number_of_factors().loc[1:]
-    ax = plots.plot_number_of_factors(fit)
+    ax = plots.plot_number_of_factors(fit.number_of_factors())
     by_label = {line.get_label(): line for line in ax.lines}
     np.testing.assert_allclose(by_label["tables of noise"].get_ydata(), table["noise"])
     drawn = np.concatenate([container[0].get_xydata() for container in ax.containers])
@@ -40,5 +40,6 @@ def test_it_draws_on_given_axes_and_on_dark(fit):
 
 
 def test_a_fit_is_wanted(fit):
-    with pytest.raises(TypeError, match=r"want what pyro_sparse\.fit returned .* got DataFrame"):
-        plots.plot_number_of_factors(fit.number_of_factors())
+    for wrong in (fit.number_of_factors()[["noise"]], fit.weights):
+        with pytest.raises(TypeError, match=rf"want what pyro_sparse\.fit .* got {type(wrong).__name__}"):
+            plots.plot_number_of_factors(wrong)

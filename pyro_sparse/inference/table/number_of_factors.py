@@ -64,7 +64,8 @@ def number_of_factors(fit: Fit) -> pd.DataFrame:
     np.add.at(restarts, used, 1)
     if {"graph_level", "log_likelihood"} & set(fit.settings):
         np.maximum.at(criterion, used, criterion_of(fit)[0])
-    if "graph_level" in fit.settings and _may_have_any_edge(fit):
+    searched = "graph_level" in fit.settings and _may_have_any_edge(fit)
+    if searched:
         worth = graph_worth(fit.table, mean, moments)
         criterion[0] = max(criterion[0], worth(no_factor(moments)))
         for graph in best_graphs(moments, offered, fit.model.learn_factor_cov):
@@ -75,15 +76,15 @@ def number_of_factors(fit: Fit) -> pd.DataFrame:
         most = min(int(criterion.argmax()), offered)
         probability[:] = 0.0
         probability[1 : most + 1] = number_probabilities(eigenvalues.above, most)
-    elif np.isfinite(criterion).any():
+    elif searched or _has_neighbours(criterion, offered):
         probability = softmax(criterion)
-    first = np.array([np.nan])
+    first, tried = np.array([np.nan]), np.where(np.isfinite(criterion), criterion, np.nan)
     return pd.DataFrame(
         {
             "eigenvalue": np.concatenate([first, eigenvalues.value[:size]]),
             "sd": np.concatenate([first, eigenvalues.sd[:size]]),
             "noise": np.concatenate([first, eigenvalues.noise[:size]]),
-            "criterion": np.where(np.isfinite(criterion), criterion - criterion.max(), np.nan),
+            "criterion": tried - np.max(tried, where=~np.isnan(tried), initial=-np.inf),
             "restarts": restarts,
             "probability": probability,
             "kept": np.arange(size + 1) == kept,
@@ -164,6 +165,12 @@ def _finding(fit: Fit, moments: Moments, worth: Callable[[FactorFit], float], ot
 def _kept(fit: Fit) -> int:
     """Factors with an edge in the best restart."""
     return int((np.asarray(fit.weights)[int(fit.best)] != 0).any(0).sum())
+
+
+def _has_neighbours(criterion: Array, offered: int) -> bool:
+    """Whether the numbers beside the best one were tried, as far as they were offered."""
+    best = int(criterion.argmax())
+    return bool(np.isfinite(criterion[max(best - 1, 0) : min(best + 1, offered) + 1]).all())
 
 
 def _may_have_any_edge(fit: Fit) -> bool:

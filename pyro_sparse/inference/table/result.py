@@ -441,7 +441,8 @@ class Fit(FitResult):
             one (an approximate log evidence), where the rows' factors have been summed out, and how many
             `restarts` ended with so many. `probability` of the number: where a graph explains the table
             exactly, by the criterion; where none does, by whether the eigenvalues of the population are above
-            noise. NaN where there is no criterion. `kept`: the fit's number.
+            noise. NaN where there is no criterion, or none of the numbers beside the best one. `kept`: the
+            fit's number.
 
         Raises
         ------

@@ -11,7 +11,7 @@ import pyro_sparse as ps
 from pyro_sparse.inference.table.factor_likelihood import Moments
 from pyro_sparse.inference.table.graph_search import best_graphs, graph_level
 from pyro_sparse.inference.table.linear_maximum import Maxima, row_moments
-from pyro_sparse.inference.table.number_of_factors import number_findings
+from pyro_sparse.inference.table.number_of_factors import _has_neighbours, number_findings
 from pyro_sparse.inference.table.parallel_analysis import (
     beside_noise,
     number_probabilities,
@@ -150,3 +150,25 @@ def test_nothing_is_said_where_no_bound_acts_and_notes_where_factors_stay(close)
 def test_rows_are_wanted(close):
     with pytest.raises(ValueError, match="wants the rows of the fit"):
         replace(close, table=close.table.rows(np.arange(0))).number_of_factors()
+
+
+def test_a_number_has_no_probability_where_its_neighbours_were_not_tried():
+    offered = 4
+    for levels, has in (
+        ([-np.inf, -3.0, 0.0, -2.0, -np.inf, -np.inf], True),
+        ([-np.inf, -3.0, 0.0, -np.inf, -np.inf, -np.inf], False),
+        ([-np.inf, -np.inf, 0.0, -1.0, -np.inf, -np.inf], False),
+        ([-np.inf, -np.inf, -np.inf, -1.0, 0.0, -np.inf], True),  # no more were offered
+        ([-np.inf] * 6, False),
+    ):
+        assert _has_neighbours(np.array(levels), offered) is has
+
+
+def test_of_curves_there_are_eigenvalues_and_no_probability():
+    rng = np.random.default_rng(1000)
+    x = rng.normal(size=(100, 4))
+    fit = ps.fit(ps.models.SparseDecoder(n_factors=2), x, restarts=2, steps=20, progress=False)
+    table = fit.number_of_factors()
+    assert table["probability"].isna().all() and table["criterion"].isna().all()
+    values = np.linalg.eigvalsh(np.corrcoef(x.T))[::-1]
+    np.testing.assert_allclose(table["eigenvalue"], [np.nan, *values[:3]], atol=1e-5)
