@@ -283,7 +283,14 @@ class LinearChains:
         log_odds = self.edge_log_odds(state)
         features, factors = self.permitted.shape
         each = _ANGLES if features <= _NARROW else _ANGLES_WIDE
-        for i, j in rng.permutation(pairs)[: max(1, int(each * factors))]:
+        pairs = rng.permutation(pairs)[: max(1, int(each * factors))]
+        if self._marginal_angles.compiles:
+            centred = moments.centred(state.coefficients)
+            weight, edge, cov, by = self._marginal_angles.all_moved(
+                pairs, state.weight, state.edge, state.cov, log_odds, moments.gram, centred, state.noise, rng
+            )
+            return state._replace(weight=weight, edge=edge, cov=cov), moments.mapped(by)
+        for i, j in pairs:
             centred = moments.centred(state.coefficients)
             likelihood = Parabola(*self._column(j, state.weight, state, moments.gram, centred))
             moved = self._marginal_angles.moved(
