@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ....priors import LKJ
 from ..density.loadings import Parabola
 from ..density.rates import drawn_log_odds, log_density
-from ..density.weight import Slabs
+from ..density.weight import Slabs, floor_precision
 from ..moves.axes import all_axes_move, moved_axes
 from ..moves.communalities import moved_communalities
 from ..moves.correlations import moved_correlations
@@ -33,7 +33,6 @@ from ..moves.expansion import Expansion, translation
 from ..moves.marginal_angles import MarginalAngles
 from ..moves.permutation import Anchors, anchors_of, exchanged, prior_of_places
 from ..moves.rotations import Turns
-from ..regression.row_checks import floor_precision
 from .row_moments import Moments, RowMoments, by_feature
 
 __all__ = ["LinearChains", "LinearState"]

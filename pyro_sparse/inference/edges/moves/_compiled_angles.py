@@ -13,7 +13,7 @@ from scipy.special import erfcx
 
 from ...._utils.arrays import COMPILED as AVAILABLE
 from ...._utils.arrays import compiled as _compile
-from ..regression.row_checks import LEAST_PRECISION
+from ..density.weight import LEAST_PRECISION
 
 __all__ = ["AVAILABLE", "angle_steps", "scaled_tail", "truncated_normal"]
 
