@@ -37,20 +37,20 @@ _TABLE = _erfcx_table()
 
 @_compile
 def angle_steps(
-    pairs, weight, edge, cov, log_det, maps, gram, centred, noise, odds, permitted, laplace, spike,
-    slab_scale, concentration, log_weight, by, gumbel, uniform, drawn,
+    pairs, weight, edge, cov, log_det, maps, gram, centred, noise, log_slab, log_spike, permitted, laplace,
+    spike, slab_scale, concentration, log_weight, by, gumbel, uniform, drawn,
 ):  # fmt: skip
     """Pairs (i, j) in turn; `weight` and `edge` (chain, factor, feature), `cov` and `maps` change in place.
 
     So do `log_det` (chain,) of `cov`, `gram` (chain, factor, factor, feature or 1) and `centred` (chain,
-    factor, feature), which follow the factors. `odds` and `permitted` are (chain, factor, feature) and
-    (factor, feature), `by` and `gumbel` (pair, place, chain), `uniform` (pair, chain, feature), and `drawn`
-    (pair, any, chain, feature): of a Laplace uniform numbers, of sign and size, of a normal a normal one.
+    factor, feature), which follow the factors. `log_slab` and `log_spike` (chain, factor, feature) are
+    probabilities over scales, `permitted` is (factor, feature). Of random numbers `by` and `gumbel` are (pair,
+    place, chain), `uniform` (pair, chain, feature), and `drawn` (pair, any, chain, feature): under a Laplace
+    uniform ones for sign and size, else a normal one.
     """
     n_chains, k, g = weight.shape
     wide = 1 if gram.shape[3] > 1 else 0
     a, b, first, root = np.empty(g), np.empty(g), np.empty(g), np.empty(g)
-    log_slab, log_spike = np.empty((2, g)), np.empty((2, g))  # of factors i and j
     for c in range(n_chains):
         for m in range(len(pairs)):
             i, j = pairs[m]
@@ -71,17 +71,6 @@ def angle_steps(
                 a[f] = max(a[f] * slab_scale * slab_scale / noise[c, f], LEAST_PRECISION)
                 b[f] *= slab_scale / noise[c, f]
                 root[f] = _HALF / np.sqrt(a[f])
-                for side in range(2):
-                    at = odds[c, pairs[m, side], f]
-                    log_slab[side, f] = -_log1p_exp(-at)
-                    log_spike[side, f] = -_log1p_exp(at)
-                log_spike[0, f] -= np.log(spike)
-                if laplace:
-                    log_slab[1, f] -= 0.5 * np.log(a[f])
-                    log_spike[1, f] -= 0.5 * np.log(a[f]) + np.log(spike)
-                else:
-                    log_slab[1, f] -= 0.5 * np.log1p(a[f])
-                    log_spike[1, f] -= 0.5 * np.log1p(a[f] * spike * spike)
             begun = np.arccos(min(max(cov[c, i, j], -1.0), 1.0))
             best, cos, alpha, beta = -np.inf, 0.0, 1.0, 0.0
             for p in range(by.shape[1]):
@@ -89,9 +78,18 @@ def angle_steps(
                 level = gumbel[m, p, c] + (k - 1 - n_free) * np.log(sin)
                 level += _lkj(log_det[c] + 2 * np.log(along), concentration, log_weight)
                 level += _log_prior(
-                    first, 1 / along, permitted[i], log_slab[0], log_spike[0], laplace, spike
+                    first, 1 / along, permitted[i], log_slab[c, i], log_spike[c, i], laplace, spike
                 ) + _log_evidence(
-                    a, b, root, first, across / along, permitted[j], log_slab[1], log_spike[1], laplace, spike
+                    a,
+                    b,
+                    root,
+                    first,
+                    across / along,
+                    permitted[j],
+                    log_slab[c, j],
+                    log_spike[c, j],
+                    laplace,
+                    spike,
                 )
                 if level > best:
                     best, cos, alpha, beta = level, tried_cos, along, across
@@ -104,7 +102,7 @@ def angle_steps(
                     tilt = b[f] - beta / alpha * first[f] * a[f]
                     high, of_slab = _norm(a[f], tilt, root[f], 1.0, laplace)
                     low, of_spike = _norm(a[f], tilt, root[f], spike, laplace)
-                    against = log_spike[1, f] + low - log_slab[1, f] - high
+                    against = log_spike[c, j, f] + low - log_slab[c, j, f] - high
                     against = np.exp(min(against, 700.0)) * of_spike / of_slab
                     there = uniform[m, c, f] < 1 / (1 + against)
                     scale = 1.0 if there else spike
@@ -138,11 +136,6 @@ def _angle(begun, by):
     sin = max(abs(sin), 1e-12)
     alpha = sin / max(np.sin(begun), 1e-12)
     return cos, sin, alpha, cos - alpha * np.cos(begun)
-
-
-@_compile
-def _log1p_exp(x):
-    return max(x, 0.0) + np.log1p(np.exp(-abs(x)))
 
 
 @_compile
@@ -196,12 +189,13 @@ def _log_evidence(a, b, root, first, by, permitted, log_slab, log_spike, laplace
 
 @_compile
 def _norm(a, b, root, scale, laplace):
-    """Logarithm and factor of the integral under exp(-a w^2/2 + b w), less what b does not change.
+    """Logarithm and factor of the integral under exp(-a w^2/2 + b w), times the scale, up to a constant.
 
     `root` is (2a)^(-1/2).
     """
     if not laplace:
-        return 0.5 * b * b * scale * scale / (1 + a * scale * scale), 1.0
+        var = scale * scale / (1 + a * scale * scale)
+        return 0.5 * b * b * var, np.sqrt(var)
     middle, half = abs(b) * root, root / scale
     top = middle - half  # of the larger side
     if top < 0:

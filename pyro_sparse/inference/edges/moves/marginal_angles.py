@@ -204,12 +204,13 @@ class MarginalAngles:
             cov.copy(),
             np.tile(np.eye(k), (n, 1, 1)),
         )
-        prior = self.correlation_prior
+        prior, spike = self.correlation_prior, float(np.max(density.ratio))
+        odds = by_factor(np.broadcast_to(log_odds + self._sure, (n, g, k)))
         angle_steps(
             np.ascontiguousarray(pairs), weight, edge, cov, np.linalg.slogdet(cov)[1], maps,
             np.moveaxis(gram, 1, -1).copy(), by_factor(centred), np.ascontiguousarray(noise),
-            by_factor(np.broadcast_to(log_odds + self._sure, (n, g, k))), by_factor(self.permitted),
-            density.laplace, float(np.max(density.ratio)), float(self.slab_scale),
+            -np.logaddexp(0, -odds), -np.logaddexp(0, odds) - np.log(spike), by_factor(self.permitted),
+            density.laplace, spike, float(self.slab_scale),
             np.array(prior.concentration), prior.log_weights(k), np.array(by), np.array(gumbel),
             np.array(uniform), np.array(drawn),
         )  # fmt: skip
