@@ -44,9 +44,9 @@ def angle_steps(
 
     So do `log_det` (chain,) of `cov`, `gram` (chain, factor, factor, feature or 1) and `centred` (chain,
     factor, feature), which follow the factors. `log_slab` and `log_spike` (chain, factor, feature) are
-    probabilities over scales, `permitted` is (factor, feature). Of random numbers `by` and `gumbel` are (pair,
-    place, chain), `uniform` (pair, chain, feature), and `drawn` (pair, any, chain, feature): under a Laplace
-    uniform ones for sign and size, else a normal one.
+    probabilities over scales, `permitted` is (factor, feature). Of random numbers `by` and `gumbel` are
+    (pair, place, chain), `uniform` (pair, chain, feature), and `drawn` (pair, any, chain, feature): under a
+    Laplace uniform ones for sign and size, else a normal one.
     """
     n_chains, k, g = weight.shape
     wide = 1 if gram.shape[3] > 1 else 0
