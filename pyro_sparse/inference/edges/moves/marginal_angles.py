@@ -188,22 +188,20 @@ class MarginalAngles:
         """
         density, (n, g, k) = self.density, weight.shape
         assert isinstance(density, SpikeSlab)
-        by, gumbel, uniform, drawn = [], [], [], []
+        by: list[Array] = []
+        gumbel, thresholds, sizes = [], [], []
+        n_uniform = 3 if density.laplace else 1
         for _ in pairs:
             by.append(self._grid(n, g, rng))
             gumbel.append(rng.gumbel(size=by[-1].shape))
-            uniform.append(rng.random((n, g)))
-            if density.laplace:
-                drawn.append([rng.random((n, g)), rng.random((n, g))])
-            else:
-                drawn.append([rng.standard_normal((n, g))])
+            thresholds.append(rng.random((n_uniform, n, g)))
+            if not density.laplace:
+                sizes.append(rng.standard_normal((1, n, g)))
             rng.random(n)  # proposals that are exact are taken
-        weight, edge, cov, maps = (
-            by_factor(weight),
-            by_factor(edge),
-            cov.copy(),
-            np.tile(np.eye(k), (n, 1, 1)),
-        )
+        uniform = np.array(thresholds)
+        drawn = uniform[:, 1:].copy() if density.laplace else np.array(sizes)
+        weight, edge, cov = by_factor(weight), by_factor(edge), cov.copy()
+        maps = np.tile(np.eye(k), (n, 1, 1))
         prior, spike = self.correlation_prior, float(np.max(density.ratio))
         odds = by_factor(np.broadcast_to(log_odds + self._sure, (n, g, k)))
         angle_steps(
@@ -212,7 +210,7 @@ class MarginalAngles:
             -np.logaddexp(0, -odds), -np.logaddexp(0, odds) - np.log(spike), by_factor(self.permitted),
             density.laplace, spike, float(self.slab_scale),
             np.array(prior.concentration), prior.log_weights(k), np.array(by), np.array(gumbel),
-            np.array(uniform), np.array(drawn),
+            uniform[:, 0].copy(), drawn,
         )  # fmt: skip
         return by_factor(weight), by_factor(edge), cov, maps
 
