@@ -16,9 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx, expit, log_ndtr, ndtri_exp
 
-__all__ = ["Component", "Slabs", "SpikeSlab", "Tilted", "blended", "mixture"]
+__all__ = [
+    "LEAST_PRECISION",
+    "Component",
+    "Slabs",
+    "SpikeSlab",
+    "Tilted",
+    "blended",
+    "floor_precision",
+    "mixture",
+]
 
 Array = NDArray[np.float64]
+
+LEAST_PRECISION = 1e-10
+"""What a constant feature, which has none, is given: in units of the slab."""
 
 _LOG_2PI = np.log(2 * np.pi)
 _WHOLE = 30.0  # of a normal distribution nothing is beyond, and erfcx of less does not overflow
@@ -190,6 +202,11 @@ class SpikeSlab(NamedTuple):
             return np.where(edge, w, 0.0) if point else w
         var = np.where(edge, 1.0, self.ratio**2)
         return var * b / (1 + a * var) + rng.standard_normal(edge.shape) * np.sqrt(var / (1 + a * var))
+
+
+def floor_precision(a: Array) -> Array:
+    """Keep a precision above zero."""
+    return np.maximum(a, LEAST_PRECISION)
 
 
 def blended(nonzero: Component, zero: Component, log_odds: Array) -> Tilted:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ....priors import LKJ
 from ..density.loadings import Parabola
 from ..density.rates import drawn_log_odds, log_density
-from ..density.weight import Slabs
+from ..density.weight import Slabs, floor_precision
 from ..moves.axes import all_axes_move, moved_axes
 from ..moves.communalities import moved_communalities
 from ..moves.correlations import moved_correlations
@@ -33,7 +33,6 @@ from ..moves.expansion import Expansion, translation
 from ..moves.marginal_angles import MarginalAngles
 from ..moves.permutation import Anchors, anchors_of, exchanged, prior_of_places
 from ..moves.rotations import Turns
-from ..regression.row_checks import floor_precision
 from .row_moments import Moments, RowMoments, by_feature
 
 __all__ = ["LinearChains", "LinearState"]
@@ -283,7 +282,14 @@ class LinearChains:
         log_odds = self.edge_log_odds(state)
         features, factors = self.permitted.shape
         each = _ANGLES if features <= _NARROW else _ANGLES_WIDE
-        for i, j in rng.permutation(pairs)[: max(1, int(each * factors))]:
+        pairs = rng.permutation(pairs)[: max(1, int(each * factors))]
+        if self._marginal_angles.compiles:
+            centred = moments.centred(state.coefficients)
+            weight, edge, cov, by = self._marginal_angles.all_moved(
+                pairs, state.weight, state.edge, state.cov, log_odds, moments.gram, centred, state.noise, rng
+            )
+            return state._replace(weight=weight, edge=edge, cov=cov), moments.mapped(by)
+        for i, j in pairs:
             centred = moments.centred(state.coefficients)
             likelihood = Parabola(*self._column(j, state.weight, state, moments.gram, centred))
             moved = self._marginal_angles.moved(

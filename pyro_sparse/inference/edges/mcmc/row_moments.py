@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..density.row_likelihood import FactorsDrawn, RowLikelihood
+from ._compiled_rows import AVAILABLE, explained_by_rows, factors_of_rows
 
 __all__ = ["Moments", "RowMoments", "by_feature"]
 
@@ -247,12 +248,9 @@ class RowMoments:
         all_known = np.zeros((n_chains, q, k))
         for start in range(0, len(self.pattern), _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
-            z = self._factors(part, weight, scaled, coefficients, precision, rng)
-            observed = self.seen[self.pattern[part]].T.astype(float)  # feature, row
-            pairs = (z[..., :, None] * z[..., None, :]).reshape(*z.shape[:-1], k * k)
-            gram += (observed @ pairs).reshape(n_chains, g, k, k)
-            of_known = (self.known[part][..., None] * z[..., None, :]).reshape(*z.shape[:-1], q * k)
-            all_total += (observed @ of_known).reshape(n_chains, g, q, k)
+            observed, z, squares, of_known = self._factors(part, weight, scaled, coefficients, precision, rng)
+            gram += (observed @ squares.reshape(n_chains, -1, k * k)).reshape(gram.shape)
+            all_total += (observed @ of_known.reshape(n_chains, -1, q * k)).reshape(all_total.shape)
             all_cross += np.swapaxes(self.x[:, part], -1, -2) @ z
             all_whole += np.swapaxes(z, -1, -2) @ z
             all_known += self.known[part].T @ z
@@ -324,16 +322,19 @@ class RowMoments:
         level = level + 0.5 * np.trace(np.linalg.solve(inner, pulled), axis1=-2, axis2=-1)
         if not len(self.pattern):
             return level
-        lower = _inverse_root(self._inner(weight, scaled, precision))
-        rows = np.bincount(self.pattern, minlength=len(self.seen))
-        log_det = -2 * np.log(np.diagonal(lower, axis1=-2, axis2=-1)).sum(-1)
-        level = level - 0.5 * (log_det + log_cov[:, None] + log_noise @ self.seen.T) @ rows
+        inner = self._inner(weight, scaled, precision)
+        lower = None if AVAILABLE else _inverse_root(inner)
         for start in range(0, len(self.pattern), _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
             pattern = self.pattern[part]
             left = (self.x[:, part] - self.known[part] @ c) * self.seen[pattern]
-            half = lower[:, pattern] @ (left @ scaled)[..., None]
-            explained = (half**2).sum((-1, -2, -3))
+            if lower is None:
+                log_det, explained = explained_by_rows(inner.copy(), pattern, left @ scaled)
+            else:
+                log_det = -2 * np.log(np.diagonal(lower, axis1=-2, axis2=-1)).sum(-1)
+                explained = ((lower[:, pattern] @ (left @ scaled)[..., None]) ** 2).sum((-1, -2, -3))
+            log_det = log_det + log_cov[:, None] + log_noise @ self.seen.T
+            explained = explained - log_det @ np.bincount(pattern, minlength=len(self.seen))
             level = level + 0.5 * (explained - (left**2 / noise[:, None]).sum((-1, -2)))
         return level
 
@@ -373,18 +374,37 @@ class RowMoments:
         coefficients: Array,
         precision: Array,
         rng: np.random.Generator,
-    ) -> Array:
-        """Factors (chain, row, factor) of some of the rows whose factors are drawn."""
-        pattern = self.pattern[part]
-        lower = _inverse_root(self._inner(weight, scaled, precision))
-        root = np.swapaxes(lower, -1, -2)
-        means = self.known[part] @ np.swapaxes(coefficients, -1, -2)
+    ) -> tuple[Array, Array, Array, Array]:
+        """Of some of the rows whose factors are drawn, by group of rows that have the same cells.
+
+        Returns
+        -------
+        observed : ndarray (feature, group)
+            1 where the feature was seen, else 0.
+        z : ndarray (chain, row, factor)
+            The factors.
+        squares : ndarray (chain, group, factor, factor)
+            Sums of z z'.
+        of_known : ndarray (chain, group, coefficient, factor)
+            Sums of d z'.
+        """
+        pattern, known = self.pattern[part], self.known[part]
+        inner = self._inner(weight, scaled, precision)
+        means = known @ np.swapaxes(coefficients, -1, -2)
         pull = ((self.x[:, part] - means) * self.seen[pattern]) @ scaled
         noise = rng.standard_normal(pull.shape)
+        if AVAILABLE:
+            sums = factors_of_rows(inner, pattern, pull, noise, np.ascontiguousarray(known))
+            return self.seen.T.astype(float), noise, *sums
+        lower = _inverse_root(inner)
+        root = np.swapaxes(lower, -1, -2)
         if len(self.seen) == 1:
-            return (pull @ root[:, 0] + noise) @ lower[:, 0]
-        half = (lower[:, pattern] @ pull[..., None])[..., 0] + noise
-        return (root[:, pattern] @ half[..., None])[..., 0]
+            z = (pull @ root[:, 0] + noise) @ lower[:, 0]
+        else:
+            half = (lower[:, pattern] @ pull[..., None])[..., 0] + noise
+            z = (root[:, pattern] @ half[..., None])[..., 0]
+        squares, of_known = (left[..., :, None] * z[..., None, :] for left in (z, known))
+        return self.seen[pattern].T.astype(float), z, squares, of_known
 
 
 def _inverse_root(precision: Array) -> Array:

@@ -32,7 +32,9 @@ from scipy.special import expit
 
 from ....priors import LKJ
 from ..density.loadings import LoadingLikelihood
-from ..density.weight import Slabs
+from ..density.weight import Slabs, SpikeSlab
+from ._compiled import by_factor
+from ._compiled_angles import AVAILABLE, angle_steps
 from .grid import grid, place
 
 __all__ = ["MarginalAngles", "Moved"]
@@ -113,7 +115,7 @@ class MarginalAngles:
         """
         i, j = pair
         n, g, k = weight.shape
-        by = grid((n,), int(np.clip(_CELLS / (n * g), 2, _PLACES)), _WIDTHS, rng)
+        by = self._grid(n, g, rng)
         first, second = weight[..., i] / self.slab_scale, weight[..., j] / self.slab_scale
         cos, sin, alpha, beta = _angles(cov[:, i, j], by)
         odds, free = log_odds + self._sure, self.permitted[:, i]
@@ -146,6 +148,75 @@ class MarginalAngles:
         row[:, i], row[:, j] = 1.0, cos[picked]
         cov[:, i], cov[:, :, i] = row, row
         return Moved(weight, edge, cov, matrix, shift[picked])
+
+    @property
+    def compiles(self) -> bool:
+        """Whether moves under normal noise can be machine code (`all_moved`)."""
+        known = isinstance(self.density, SpikeSlab) and type(self.correlation_prior) is LKJ
+        return AVAILABLE and known and bool(np.any(self.density.ratio))
+
+    def all_moved(
+        self,
+        pairs: NDArray[np.intp],
+        weight: Array,
+        edge: Bools,
+        cov: Array,
+        log_odds: Array,
+        gram: Array,
+        centred: Array,
+        noise: Array,
+        rng: np.random.Generator,
+    ) -> tuple[Array, Bools, Array, Array]:
+        """`moved` of pairs in turn under normal noise, in one call and with the same random numbers.
+
+        Parameters
+        ----------
+        pairs : ndarray of int (pair, 2)
+        weight, edge, cov, log_odds
+            As in `moved`.
+        gram : ndarray (chain, feature or 1, factor, factor)
+            Z'Z over the rows in which the feature was seen.
+        centred : ndarray (chain, feature, factor)
+            (x - mean)'Z over the same rows.
+        noise : ndarray (chain, feature)
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        weight, edge, cov, map
+            As in `Moved`, the map of all pairs together.
+        """
+        density, (n, g, k) = self.density, weight.shape
+        assert isinstance(density, SpikeSlab)
+        by: list[Array] = []
+        gumbel, thresholds, sizes = [], [], []
+        n_uniform = 3 if density.laplace else 1
+        for _ in pairs:
+            by.append(self._grid(n, g, rng))
+            gumbel.append(rng.gumbel(size=by[-1].shape))
+            thresholds.append(rng.random((n_uniform, n, g)))
+            if not density.laplace:
+                sizes.append(rng.standard_normal((1, n, g)))
+            rng.random(n)  # proposals that are exact are taken
+        uniform = np.array(thresholds)
+        drawn = uniform[:, 1:].copy() if density.laplace else np.array(sizes)
+        weight, edge, cov = by_factor(weight), by_factor(edge), cov.copy()
+        maps = np.tile(np.eye(k), (n, 1, 1))
+        prior, spike = self.correlation_prior, float(np.max(density.ratio))
+        odds = by_factor(np.broadcast_to(log_odds + self._sure, (n, g, k)))
+        angle_steps(
+            np.ascontiguousarray(pairs), weight, edge, cov, np.linalg.slogdet(cov)[1], maps,
+            np.moveaxis(gram, 1, -1).copy(), by_factor(centred), np.ascontiguousarray(noise),
+            -np.logaddexp(0, -odds), -np.logaddexp(0, odds) - np.log(spike), by_factor(self.permitted),
+            density.laplace, spike, float(self.slab_scale),
+            np.array(prior.concentration), prior.log_weights(k), np.array(by), np.array(gumbel),
+            uniform[:, 0].copy(), drawn,
+        )  # fmt: skip
+        return by_factor(weight), by_factor(edge), cov, maps
+
+    def _grid(self, n: int, g: int, rng: np.random.Generator) -> Array:
+        """By how much the angle of each chain may move, (place, chain), one of them 0."""
+        return grid((n,), int(np.clip(_CELLS / (n * g), 2, _PLACES)), _WIDTHS, rng)
 
     def _summed_out(
         self, j: int, log_odds: Array, likelihood: LoadingLikelihood, shift: Array

@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..density.weight import SpikeSlab
-from .row_checks import floor_precision
+from ..density.weight import SpikeSlab, floor_precision
 from .rows import RowDraws
 
 __all__ = ["Target", "sequential_draws"]

@@ -21,9 +21,10 @@ from scipy.special import logsumexp
 
 from ....likelihoods import Likelihood
 from ..density.cells import Cells
+from ..density.weight import LEAST_PRECISION
 from .ep_draws import Target
 from .ep_sites import Fit, Odds, OutcomeSites, State, View, log_norm, weight_sites
-from .row_checks import LEAST_PRECISION, Rows
+from .row_checks import Rows
 from .rows import RowPrior
 
 __all__ = ["OutcomeProblem", "Outcomes", "nodes"]

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, gammaln
 
-from ..density.weight import Tilted
+from ..density.weight import LEAST_PRECISION, Tilted
 from .ep_draws import Target
 from .noise_levels import first_noise_prior
-from .row_checks import LEAST_PRECISION, Rows, first_noise, slab_unit
+from .row_checks import Rows, first_noise, slab_unit
 from .rows import RowPrior
 
 __all__ = [

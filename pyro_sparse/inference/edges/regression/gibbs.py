@@ -21,8 +21,9 @@ from scipy.special import expit, gammaln
 
 from ...._utils.checks import check_whole
 from ....models._task_noise import LEVEL, SHAPE, SHARES, log_hyperprior
+from ..density.weight import floor_precision
 from .noise_levels import log_spread
-from .row_checks import Rows, first_noise, floor_precision, pooled, rows_of, slab_unit
+from .row_checks import Rows, first_noise, pooled, rows_of, slab_unit
 from .rows import RowDraws, RowPosterior, RowPrior
 
 __all__ = ["UNRESOLVED", "gibbs_edges"]

@@ -17,18 +17,14 @@ from ..density.weight import SpikeSlab
 from .rows import RowPrior
 
 __all__ = [
-    "LEAST_PRECISION",
     "Rows",
     "first_noise",
-    "floor_precision",
     "pooled",
     "rows_of",
     "slab_unit",
     "tables",
 ]
 
-LEAST_PRECISION = 1e-10
-"""What a constant feature, which has none, is given: in units of the slab."""
 
 Array = NDArray[np.float64]
 
@@ -189,11 +185,6 @@ def _fit(value: ArrayLike, name: str, shape: tuple[int, ...], words: str) -> Arr
         raise ValueError(
             f"{name}: want a number or an array that fits {words} {shape}, got shape {v.shape}"
         ) from None
-
-
-def floor_precision(a: Array) -> Array:
-    """Keep a precision above zero."""
-    return np.maximum(a, LEAST_PRECISION)
 
 
 def first_noise(rows: Rows) -> Array:

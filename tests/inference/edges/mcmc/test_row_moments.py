@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from pyro_sparse.inference.edges.mcmc import row_moments
+from pyro_sparse.inference.edges.mcmc._compiled_rows import AVAILABLE
 from pyro_sparse.inference.edges.mcmc.row_moments import Moments, RowMoments, _inverse_root
 
 N, G, K, DRAWS = 40, 5, 2, 20_000
@@ -165,3 +167,31 @@ def test_the_inverse_of_a_root_is_that_of_its_matrix():
     inverse = _inverse_root(precision)
     np.testing.assert_allclose(np.swapaxes(inverse, -1, -2) @ inverse, np.linalg.inv(precision), atol=1e-12)
     np.testing.assert_array_equal(np.triu(inverse, 1), 0.0)
+
+
+@pytest.mark.skipif(not AVAILABLE, reason="the extra 'fast' is not installed")
+@pytest.mark.parametrize("at_once", [20_000, 17])
+@pytest.mark.parametrize(
+    ("rows", "g", "k", "q", "with_holes"),
+    [(60, 5, 2, 0, 30), (60, 9, 7, 2, 60), (8, 6, 3, 1, 0), (40, 4, 1, 0, 5)],
+)
+def test_compiled_rows_are_those_of_numpy(rows, g, k, q, with_holes, at_once, monkeypatch):
+    """Some have holes, all have, or all are drawn since there are few."""
+    monkeypatch.setattr(row_moments, "_ROWS_AT_ONCE", at_once)
+    rng, n = np.random.default_rng(k), 3
+    x, seen = rng.standard_normal((1, rows, g)), np.ones((1, rows, g), bool)
+    seen[0, :with_holes] = rng.random((with_holes, g)) < 0.6
+    made = RowMoments.of(x * seen, seen, k, rng.normal(size=(rows, q)) if q else None)
+    assert len(made.pattern)
+    weight, noise = rng.normal(size=(n, g, k)), rng.uniform(0.1, 1, (n, g))
+    coefficients, cov = rng.normal(size=(n, g, 1 + q)), np.tile(0.7 * np.eye(k) + 0.3, (n, 1, 1))
+
+    def moments(available):
+        monkeypatch.setattr(row_moments, "AVAILABLE", available)
+        rng = np.random.default_rng(4)
+        drawn = made.draw(weight, noise, coefficients, cov, rng)
+        evidence = made.log_evidence(weight, noise, coefficients, cov)
+        return *drawn[:5], *drawn.rows_drawn[:5], evidence, rng.random()
+
+    for got, want in zip(moments(True), moments(False), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-10)
