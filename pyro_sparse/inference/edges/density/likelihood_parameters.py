@@ -165,7 +165,7 @@ class LikelihoodParameters:
             def level(value: Tensor) -> Tensor:
                 p.data = value  # noqa: B023
                 prior = prior_level()  # noqa: B023
-                data = view.log_prob(of_f, of_noise).double().sum(-1)  # noqa: B023
+                data = view.log_probs(of_f, of_noise)  # noqa: B023
                 alone = prior.shape[-1] == data.shape[-1] == value.shape[-1]
                 return data + prior if alone else data.sum(-1, keepdim=True) + prior
 
