@@ -4,9 +4,7 @@ With u = exp(f) and a = exp(-c) of the cut c below a cell's level, b of the one 
 
 .. math:: p = \frac{u (a - b)}{(1 + u a)(1 + u b)}, \qquad \text{of the lowest level}\ \frac{1}{1 + u b},
 
-so that a cell takes one exponential, one logarithm and one division, in double precision whatever f has. Both
-functions are polynomials here, for loops of them are done several cells at a time, and calls of a library's
-are not.
+so that a cell takes one exponential, one logarithm and one division, in double precision whatever f has.
 """
 
 from __future__ import annotations
@@ -18,7 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .._utils.arrays import COMPILED, compiled, strictly_compiled
+from .._utils.arrays import COMPILED, compiled
+from .._utils.elementary import exponential, logarithm
 
 __all__ = ["level_sums", "level_terms", "loading_jets"]
 
@@ -134,47 +133,6 @@ def _observed(x: Tensor, mask: Tensor | None) -> Cells:
     return x.detach().numpy()[..., :0] if mask is None else mask.detach().numpy()
 
 
-@strictly_compiled
-def _exponential(x: float) -> float:
-    """exp(x) for |x| < 700, to some 1e-14 of it."""
-    shifted = x * 1.4426950408889634 + 6755399441055744.0  # whose last bits are the nearest whole number
-    n = shifted - 6755399441055744.0
-    r = x - n * 0.6931471803691238
-    r -= n * 1.9082149292705877e-10
-    p = r / 39916800 + 1 / 3628800
-    p = p * r + 1 / 362880
-    p = p * r + 1 / 40320
-    p = p * r + 1 / 5040
-    p = p * r + 1 / 720
-    p = p * r + 1 / 120
-    p = p * r + 1 / 24
-    p = p * r + 1 / 6
-    p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
-    bits = np.float64(shifted).view(np.int64)
-    power = np.int64((bits + np.int64(1023)) << np.int64(52)).view(np.float64)
-    return p * power
-
-
-@strictly_compiled
-def _logarithm(x: float) -> float:
-    """log(x), to some 1e-14; minus infinity where x is not above 0."""
-    bits = np.float64(x).view(np.int64)
-    n = (bits - np.int64(4604544271217802189)) >> np.int64(52)  # so that what is left is 1, within sqrt(2)
-    left = np.int64(bits - (n << np.int64(52))).view(np.float64)
-    s = (left - 1.0) / (left + 1.0)
-    q = s * s
-    p = q / 15 + 1 / 13
-    p = p * q + 1 / 11
-    p = p * q + 1 / 9
-    p = p * q + 1 / 7
-    p = p * q + 1 / 5
-    p = p * q + 1 / 3
-    p = p * q + 1.0
-    return np.float64(n) * 0.6931471805599453 + 2 * s * p if x > 0 else -np.inf
-
-
 @compiled
 def _of_levels(level: Cells, factors: Array, below: Array, above: Array, not_lowest: Array) -> None:
     """Of each cell's level: the factors at either side, and 1, or 0 for the lowest."""
@@ -211,11 +169,11 @@ def _terms(f: Cells, level: Cells, factors: Array, n_chains: int, terms: Cells) 
                 for i in range(size):
                     at, rise = np.float64(at_rows[i]), not_lowest[i]
                     far += 0 if abs(at) <= _FARTHEST else 1
-                    u = _exponential(at)
+                    u = exponential(at)
                     low, high = 1 + u * below[i], 1 + u * above[i]
                     share = 1 / (low * high)
                     from_low, from_high = rise * share * high, u * above[i] * low * share
-                    log_p[i] = rise * at + _logarithm((rise * (below[i] - above[i]) + (1 - rise)) * share)
+                    log_p[i] = rise * at + logarithm((rise * (below[i] - above[i]) + (1 - rise)) * share)
                     slope[i] = from_low - from_high
                     bend[i] = from_low * (1 - from_low) + from_high * (1 - from_high)
                 written = terms[:, m, g, start : start + size]
@@ -241,7 +199,7 @@ def _log_product(of_cells: Array, size: int) -> float:
             of_cells[i] *= of_cells[n * part + i]
     total = 0.0
     for i in range(part):
-        total += _logarithm(of_cells[i])
+        total += logarithm(of_cells[i])
     return total
 
 
@@ -270,7 +228,7 @@ def _sums(f: Cells, level: Cells, mask: Cells, factors: Array, sums: Array) -> i
                 for i in range(size):
                     at, rise = np.float64(at_rows[i]), not_lowest[i]
                     far += 0 if abs(at) <= _FARTHEST else 1
-                    u = _exponential(at)
+                    u = exponential(at)
                     share = 1 / ((1 + u * below[i]) * (1 + u * above[i]))
                     total += rise * at
                     of_cells[i] = (rise * (below[i] - above[i]) + (1 - rise)) * share
@@ -325,7 +283,7 @@ def _jets(
                     way, rise = by[i], not_lowest[i]
                     at = np.float64(f[c, g, i]) + at_step * way
                     far += 0 if abs(at) <= _FARTHEST else 1
-                    u = _exponential(at)
+                    u = exponential(at)
                     low, high = 1 + u * below[i], 1 + u * above[i]
                     share = 1 / (low * high)
                     from_low, from_high = rise * share * high, u * above[i] * low * share
