@@ -19,12 +19,11 @@ from torch import Tensor
 from .._utils.arrays import COMPILED, compiled
 from .._utils.elementary import exponential, logarithm
 
-__all__ = ["count_terms", "level_sums", "level_terms", "loading_jets"]
+__all__ = ["level_sums", "level_terms", "loading_jets"]
 
 Array = npt.NDArray[np.float64]
 Cells = npt.NDArray[Any]  # numbers of a precision that the caller chose
 _FARTHEST = 30.0  # |f| and |cut| up to which no product of _TOGETHER cells over- or underflows
-_FARTHEST_ODDS = 300.0  # likewise, of negative binomial cells
 _TOGETHER = 4  # cells that share a logarithm where only sums are wanted
 _BLOCK = 256  # rows at a time: their numbers stay in the nearest memory
 
@@ -110,39 +109,6 @@ def loading_jets(
     return None if far else (steps, sd, jets)
 
 
-def count_terms(odds: Tensor, x: Tensor, theta: Tensor, order: int) -> tuple[Tensor, ...] | None:
-    """As `NegativeBinomial.cell_terms`, of log odds of a success (..., chain, feature, row).
-
-    Parameters
-    ----------
-    odds : Tensor (..., chain, feature, row)
-    x : Tensor (chain or 1, feature, row)
-    theta : Tensor (chain, feature, 1)
-    order : int
-        How many derivatives.
-
-    Returns
-    -------
-    tuple of Tensor (..., chain, feature, row), or None
-        None as in `level_terms`.
-    """
-    tensors = (odds, x, theta)
-    if not COMPILED or odds.ndim < 3 or any(t.device.type != "cpu" for t in tensors):
-        return None
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        return None
-    n_chains = odds.shape[-3]
-    if any(t.ndim != 3 or t.shape[0] not in (1, n_chains) for t in tensors[1:]):
-        return None
-    if x.shape[1:] != odds.shape[-2:] or theta.shape[1:] != (odds.shape[-2], 1):
-        return None
-    flat = odds.detach().reshape(-1, *odds.shape[-2:]).numpy()
-    terms = np.empty((order + 1, *flat.shape), flat.dtype)
-    if _counts(flat, x.detach().numpy(), theta.detach().double()[..., 0].numpy(), n_chains, terms):
-        return None
-    return tuple(torch.from_numpy(terms).view(order + 1, *odds.shape))
-
-
 def _factors(f: Tensor, x: Tensor, mask: Tensor | None, cuts: Tensor) -> Array | None:
     """exp(-cut), with those of the ends of the line (chain, feature, cut + 2); None where not to be used."""
     tensors = (f, x, cuts) if mask is None else (f, x, mask, cuts)
@@ -210,38 +176,6 @@ def _terms(f: Cells, level: Cells, factors: Array, n_chains: int, terms: Cells) 
                     log_p[i] = rise * at + logarithm((rise * (below[i] - above[i]) + (1 - rise)) * share)
                     slope[i] = from_low - from_high
                     bend[i] = from_low * (1 - from_low) + from_high * (1 - from_high)
-                written = terms[:, m, g, start : start + size]
-                for i in range(size):
-                    written[0, i] = log_p[i]
-                if order > 0:
-                    for i in range(size):
-                        written[1, i] = slope[i]
-                if order > 1:
-                    for i in range(size):
-                        written[2, i] = bend[i]
-    return far
-
-
-@compiled
-def _counts(odds: Cells, x: Cells, theta: Array, n_chains: int, terms: Cells) -> int:
-    """`count_terms`, written to `terms`; how many cells were too far."""
-    order, n, far = len(terms) - 1, odds.shape[2], 0
-    log_p, slope, bend = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
-    for m in range(len(odds)):
-        chain = m % n_chains
-        counts, of_theta = x[chain if len(x) > 1 else 0], theta[chain if len(theta) > 1 else 0]
-        for g in range(odds.shape[1]):
-            for start in range(0, n, _BLOCK):
-                size = min(_BLOCK, n - start)
-                at_rows, of_rows = odds[m, g, start : start + size], counts[g, start : start + size]
-                for i in range(size):
-                    at, count = np.float64(at_rows[i]), np.float64(of_rows[i])
-                    far += 0 if abs(at) <= _FARTHEST_ODDS else 1
-                    u, whole = exponential(at), count + of_theta[g]
-                    under = 1 / (1 + u)
-                    log_p[i] = count * at - whole * logarithm(1 + u)
-                    slope[i] = count - whole * u * under
-                    bend[i] = whole * u * under * under
                 written = terms[:, m, g, start : start + size]
                 for i in range(size):
                     written[0, i] = log_p[i]

@@ -21,7 +21,6 @@ from torch.distributions import AbsTransform, Distribution, constraints
 from torch.nn import functional as F
 
 from .._utils.declared import Declared, keeps
-from ._compiled_cells import count_terms
 from ._shared_totals import along, log_sum, log_sum_if, of_shares
 from .base import AROUND_CELLS, CELL_TERMS, CELLS, NOTHING, Likelihood, PerRow
 from .given_cells import ArrayT, column_mean, filled, in_kind, refuse_where
@@ -437,9 +436,6 @@ class NegativeBinomial(Poisson):
     ) -> tuple[Tensor, ...] | None:
         theta = 1 / dispersion.unsqueeze(-1)
         odds = _with_offset(f, per_row) - theta.log()
-        terms = count_terms(odds, x, theta, order)
-        if terms is not None:
-            return terms
         log_p = -x * F.softplus(-odds) - theta * F.softplus(odds)  # no large numbers that cancel
         if order == 0:
             return (log_p,)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_sparse.likelihoods import Bernoulli, NegativeBinomial, Ordinal, _compiled_cells, counts, ordinal
+from pyro_sparse.likelihoods import Bernoulli, Ordinal, _compiled_cells, ordinal
 from pyro_sparse.likelihoods._compiled_cells import level_sums, level_terms, loading_jets
 
 pytestmark = pytest.mark.skipif(not _compiled_cells.COMPILED, reason="the extra 'fast' is not installed")
@@ -113,29 +113,3 @@ def test_jets_are_of_the_mode_and_its_sides(answers, monkeypatch):
             np.testing.assert_allclose(jets[i, place], wanted, rtol=1e-6, atol=1e-5)
     slope = jets[1, 1] - prior * (projection + step)
     assert (np.abs(slope) < 0.1 / sd).all()  # of the posterior: near its mode
-
-
-@pytest.mark.parametrize("order", [0, 1, 2])
-def test_counts_are_those_of_torch(no_gradients, monkeypatch, order):
-    generator = torch.Generator().manual_seed(0)
-    x = torch.poisson(torch.full((1, 5, 301), 3.0), generator=generator)
-    theta = torch.exp(4 * torch.rand(3, 5, generator=generator))
-    f = 4 * torch.randn(2, 3, 5, 301, generator=generator)
-    likelihood = NegativeBinomial(size_factors=False)
-    odds = f - theta.log().unsqueeze(-1)
-    compiled = counts.count_terms(odds, x, theta.unsqueeze(-1), order)
-    monkeypatch.setattr(counts, "count_terms", lambda *arguments: None)
-    exact = theta.double()
-    f = odds.double() + exact.log().unsqueeze(-1)  # the same odds, which single precision has rounded
-    wanted = likelihood.cell_terms(f, x.double(), 1 / exact, {}, order)
-    assert len(compiled) == len(wanted) == order + 1
-    for term, by_torch in zip(compiled, wanted, strict=True):
-        torch.testing.assert_close(term.double(), by_torch, rtol=3e-7, atol=1e-9)
-
-
-def test_counts_that_are_too_large_are_left_to_torch(no_gradients):
-    odds, x, theta = torch.zeros(2, 3, 7), torch.ones(1, 3, 7), torch.ones(2, 3, 1)
-    assert counts.count_terms(odds, x, theta, 2) is not None
-    for bad in (400.0, torch.nan, torch.inf):
-        odds[1, 2, 6] = bad
-        assert counts.count_terms(odds, x, theta, 2) is None
