@@ -20,7 +20,7 @@ try:
 except ImportError:  # the extra "fast" is not installed
     njit = None
 
-__all__ = ["COMPILED", "arrays", "compiled", "tensor"]
+__all__ = ["COMPILED", "arrays", "compiled", "strictly_compiled", "tensor"]
 
 COMPILED = njit is not None
 Result = TypeVar("Result")
@@ -34,9 +34,18 @@ def compiled(function: Callable[..., Result]) -> Callable[..., Result]:
     function : callable
         Of arrays and numbers. Sums may be reordered; infinities and NaN keep their meaning.
     """
+    return _compiled(function, {"reassoc", "contract", "nsz"})
+
+
+def strictly_compiled(function: Callable[..., Result]) -> Callable[..., Result]:
+    """As `compiled`, with sums in the order in which they are written: for what lives by their rounding."""
+    return _compiled(function, {"contract"})
+
+
+def _compiled(function: Callable[..., Result], fastmath: set[str]) -> Callable[..., Result]:
     if njit is None:
         return function
-    settings = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+    settings = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
     try:
         return njit(cache=True, **settings)(function)
     except RuntimeError:  # no folder to keep machine code in

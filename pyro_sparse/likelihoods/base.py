@@ -436,6 +436,17 @@ class Likelihood(Recorded, nn.Module):
         """
         return None
 
+    def logistic_cuts(self) -> Tensor | None:
+        """Where a logistic response is cut, if `cell_terms` are those of its levels: sums of them take less.
+
+        Returns
+        -------
+        Tensor (restart or 1, feature or 1, cut), or None
+            Increasing, less f; infinite beyond a column's last. None, the default: `cell_terms` say it all. A
+            subclass that writes those anew writes this anew, too.
+        """
+        return None
+
     def dispersion(self) -> Tensor:
         """The fitted one (R, G), where `has_dispersion`: the variance of normal cells, say."""
         raise NotImplementedError(f"{type(self).__name__} has no dispersion")

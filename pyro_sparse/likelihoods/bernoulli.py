@@ -86,6 +86,9 @@ class Bernoulli(Likelihood):
             return lambda f, x, r, features: (2 * x - 1) * inverse_mills((2 * x - 1) * f)
         return lambda f, x, r, features: x - torch.sigmoid(f)
 
+    def logistic_cuts(self) -> Tensor | None:
+        return torch.zeros(1, 1, 1) if self.link == "logit" else None
+
     def cell_terms(
         self, f: Tensor, x: Tensor, dispersion: Tensor, per_row: PerRow, order: int
     ) -> tuple[Tensor, ...] | None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from ._compiled_cells import level_terms
 from ._links import LINKS, Link, LinkName, read_link
 from .base import CELL_TERMS, CELLS, NOTHING, Column, Likelihood, PerRow, Slopes
 from .given_cells import ArrayT, filled, in_kind, refuse_where
@@ -361,10 +362,17 @@ class Ordinal(Likelihood):
         """Cuts with the ends of the line at either side."""
         return pad(pad(cuts, (1, 0), value=-math.inf), (0, 1), value=math.inf)
 
+    def logistic_cuts(self) -> Tensor | None:
+        return self.cuts().squeeze(1) if self.link == "logit" else None
+
     def cell_terms(
         self, f: Tensor, x: Tensor, dispersion: Tensor, per_row: PerRow, order: int
     ) -> tuple[Tensor, ...] | None:
-        edges = self._edges(self.cuts().squeeze(1)).to(f)  # chain, feature, end
+        cuts = self.cuts().squeeze(1)
+        terms = level_terms(f, x, cuts, order) if self.link == "logit" else None
+        if terms is not None:
+            return terms
+        edges = self._edges(cuts).to(f)  # chain, feature, end
         level = x.long()
         n_chains = max(len(edges), len(level))
         edges, level = edges.expand(n_chains, -1, -1), level.expand(n_chains, -1, -1)

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from ...._utils.declared import keeps
 from ....likelihoods import Likelihood
+from ....likelihoods._compiled_cells import level_sums
 from ....likelihoods.base import PerRow
 
 __all__ = ["Cells", "Summed", "weighted"]
@@ -144,6 +145,17 @@ class Cells:
     def expanded(self, f: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
         """log p of every cell, its slope in f, and minus its second derivative (at least 0)."""
         return self._where_seen(self._derivatives(f, noise, 2))
+
+    def log_probs(self, f: Tensor, noise: Tensor) -> Tensor:
+        """`log_prob` summed over a feature's cells, (..., feature), float64."""
+        cuts = self.logistic_cuts
+        sums = None if cuts is None else level_sums(self.whole(f), self.x, self.mask, cuts)
+        return self.log_prob(f, noise).double().sum(-1) if sums is None else sums
+
+    @property
+    def logistic_cuts(self) -> Tensor | None:
+        """Of a logistic response (chain or 1, feature or 1, cut) whose levels all cells are, or None."""
+        return self.likelihood.logistic_cuts() if self.declares.cell_terms else None
 
     def log_base(self, noise: Tensor) -> Tensor:
         """What `log_prob` leaves out and the noise moves, summed over a feature's cells: (chain, feature)."""

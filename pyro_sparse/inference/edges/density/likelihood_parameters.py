@@ -154,7 +154,7 @@ class LikelihoodParameters:
         """
         likelihood = self.at(parameters)  # one object, whose parameters are put to what is tried
         named, families = self._named(likelihood), likelihood.families()
-        views = {}
+        views, of_data = {}, dict[int, Tensor]()
         for i, name in enumerate(self.drawn):
             part_number, _ = self._of_family[self.drawn[name]]
             if part_number not in views:
@@ -162,29 +162,30 @@ class LikelihoodParameters:
             view, of_f, of_noise = views[part_number]
             prior_level, p = self._level(likelihood, name), named[name]
 
-            def level(value: Tensor) -> Tensor:
+            def level(value: Tensor, data: Tensor | None = None) -> tuple[Tensor, Tensor]:
                 p.data = value  # noqa: B023
                 prior = prior_level()  # noqa: B023
-                data = view.log_prob(of_f, of_noise).double().sum(-1)  # noqa: B023
+                data = view.log_probs(of_f, of_noise) if data is None else data  # noqa: B023
                 alone = prior.shape[-1] == data.shape[-1] == value.shape[-1]
-                return data + prior if alone else data.sum(-1, keepdim=True) + prior
+                return data + prior if alone else data.sum(-1, keepdim=True) + prior, data
 
             now = parameters[i].to(p)
-            here = level(now)
+            # what the data say where the family's last parameter ended
+            here, data = level(now, of_data.get(part_number))
             if strides is not None:
                 strides.setdefault(name, torch.full_like(here, _FIRST_STRIDE))
             for stride in _STRIDES if strides is None else (strides[name],) * _STEPS:
                 size = stride.unsqueeze(1) if isinstance(stride, Tensor) else stride
                 step = torch.as_tensor(rng.standard_normal(tuple(p.shape)), device=here.device) * size
                 tried = now + step.to(p)
-                there = level(tried)
+                there, tried_data = level(tried)
                 u = torch.as_tensor(rng.random(tuple(here.shape)), device=here.device)
                 yes = u.log() < there - here  # not where there is no number
-                here = torch.where(yes, there, here)
+                here, data = torch.where(yes, there, here), torch.where(yes, tried_data, data)
                 now = torch.where(yes.unsqueeze(1), tried, now)
                 if warm and isinstance(stride, Tensor):
                     stride *= torch.exp(_SPEED * (yes.double() - _WANTED))
-            p.data = now
+            p.data, of_data[part_number] = now, data
             parameters = _put(parameters, i, now)
         return parameters
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..density.cells import Cells
 from ..density.decoder_program import DecoderProgram, DecoderState
-from ..density.loadings import Curve
+from ..density.loading_curve import loading_curve
 from .marginal_angles import MarginalAngles
 
 __all__ = ["LineAngles", "line_angles"]
@@ -71,7 +71,7 @@ def line_angles(
     weight, log_odds, cov = (tensor.double().cpu().numpy() for tensor in tensors)
     edge, unit, by = state.edge.cpu().numpy(), angles.slab_scale, np.eye(weight.shape[-1])
     along = unit * program.weight_unit
-    curve = Curve.along(
+    curve = loading_curve(
         cells, begun.f, begun.terms, state.noise, state.z[..., factor], weight[..., factor] / unit, along
     )
     level = curve.log_likelihood(weight[..., factor] / unit)

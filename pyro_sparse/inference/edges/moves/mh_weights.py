@@ -127,14 +127,14 @@ class _Parabola(NamedTuple):
 def _expanded(terms: tuple[Tensor, ...], z: Tensor, unit: Array) -> _Parabola:
     """In weights in units (feature or 1, 1) of the slab, then the intercept."""
     _, slope, bend = terms
-    design = torch.cat([z, torch.ones_like(z[..., :1])], -1)  # chain, row, entry
-    n = design.shape[-1]
+    design = torch.cat([z.mT, torch.ones_like(z[..., :1]).mT], 1)  # chain, entry, row: entries are vectors
+    n = design.shape[1]
     first, second = np.triu_indices(n)
-    pairs = bend @ (design[..., first] * design[..., second])
+    pairs = bend @ (design[:, first] * design[:, second]).mT
     information = np.empty((*pairs.shape[:2], n, n))
     information[..., first, second] = information[..., second, first] = _array(pairs)
     units = np.concatenate([np.broadcast_to(unit, (len(unit), n - 1)), np.ones((len(unit), 1))], -1)
-    return _Parabola(_array(slope @ design) * units, information * units[..., None] * units[:, None])
+    return _Parabola(_array(slope @ design.mT) * units, information * units[..., None] * units[:, None])
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,10 +22,12 @@ from torch import Tensor
 
 from ..density.cells import Cells
 from ..density.decoder_program import DecoderProgram, DecoderState
+from ._compiled_rows import AVAILABLE, row_normals
 from .hmc import Moved, hmc
 
 __all__ = ["LineRows", "curve_rows", "line_rows"]
 
+_FEATURES = 200  # up to which machine code is faster than products of matrices by a library
 _AT_ONCE = 500_000  # numbers of a hidden layer of all features: few enough to stay near the processor
 
 
@@ -67,13 +69,21 @@ def line_rows(
     rng : numpy.random.Generator
     """
     z = state.z
-    here = _proposal(state, z, terms)
-    unit = torch.as_tensor(rng.standard_normal(tuple(here.mean.shape)), device=z.device)
-    new = here.at(unit).permute(1, 2, 0).to(z)
+    unit = torch.as_tensor(rng.standard_normal((z.shape[-1], *z.shape[:-1])), device=z.device)
+    compiled = AVAILABLE and z.device.type == "cpu" and f.shape[1] <= _FEATURES
+    if compiled:
+        new, forth = _compiled(state, z, terms, unit)
+    else:
+        here = _proposal(state, z, terms)
+        new = here.at(unit).permute(1, 2, 0).to(z)
+        forth = here.log_density(new)
     moved = program.value(state, new)
     terms_there = cells.expanded(moved, state.noise)
-    there = _proposal(state, new, terms_there)
-    gain = (terms_there[0] - terms[0]).double().sum(1) + there.log_density(z) - here.log_density(new)
+    if compiled:
+        back = _compiled(state, new, terms_there, unit[:0], z)[1]
+    else:
+        back = _proposal(state, new, terms_there).log_density(z)
+    gain = (terms_there[0] - terms[0]).double().sum(1) + back - forth
     gain += 0.5 * (_squares(state, z) - _squares(state, new))
     accept = gain.clamp(max=0).exp().nan_to_num(0.0)
     yes = torch.as_tensor(rng.random(tuple(accept.shape)), device=z.device) < accept
@@ -118,6 +128,17 @@ def curve_rows(
         for rows in torch.arange(n, device=state.z.device).split(size)
     ]
     return Moved(*(torch.cat(parts, 1) for parts in zip(*moves, strict=True)))
+
+
+def _compiled(
+    state: DecoderState, z: Tensor, terms: tuple[Tensor, ...], unit: Tensor, to: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """A draw from the normal about z, or `to`, and its log density up to a constant."""
+    to = torch.empty_like(z) if to is None else to
+    (_, slope, bend), weight = terms, state.weight.double()
+    tensors = slope, bend, weight, state.precision.double(), z, unit, to
+    density = row_normals(*(tensor.detach().contiguous().numpy() for tensor in tensors))
+    return to, torch.from_numpy(density)
 
 
 def _squares(state: DecoderState, z: Tensor) -> Tensor:

@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+import torch
+
+from pyro_sparse.inference.edges.density import loading_curve as module
+from pyro_sparse.inference.edges.density.cells import Cells
+from pyro_sparse.inference.edges.density.loading_curve import loading_curve
+from pyro_sparse.inference.edges.density.loadings import Curve
+from pyro_sparse.inference.edges.density.weight import SpikeSlab
+from pyro_sparse.likelihoods import Bernoulli, Ordinal, Poisson, _compiled_cells
+
+needs_numba = pytest.mark.skipif(not _compiled_cells.COMPILED, reason="the extra 'fast' is not installed")
+
+
+def given(likelihood, offset=False, mask=False):
+    """Arguments of `Curve.along`."""
+    rng = np.random.default_rng(0)
+    x = torch.as_tensor(rng.integers(0, 2, (1, 5, 211))).float()
+    likelihood.setup(5, 3)
+    z, weight = torch.as_tensor(rng.standard_normal((3, 211))).float(), rng.standard_normal((3, 5))
+    f = torch.as_tensor(weight)[..., None] * z[:, None] + 0.5
+    cells = Cells(
+        x,
+        torch.as_tensor(rng.random((1, 5, 211)) > 0.2).float() if mask else None,
+        {},
+        likelihood,
+        offset=torch.as_tensor(rng.standard_normal((3, 5, 211))).float() if offset else None,
+    )
+    noise, unit = torch.ones(3, 5), torch.linspace(0.5, 1.5, 5)[:, None]
+    with torch.no_grad():
+        return cells, f.float(), cells.expanded(f.float(), noise), noise, z, weight, unit
+
+
+@needs_numba
+@pytest.mark.parametrize("likelihood", [Bernoulli(), Ordinal(levels=(0, 3))])
+@pytest.mark.parametrize("offset, mask", [(False, False), (True, True)])
+@torch.no_grad()
+def test_compiled_curves_are_those_of_torch(monkeypatch, likelihood, offset, mask):
+    arguments = given(likelihood, offset, mask)
+    wanted = Curve.along(*arguments)
+    monkeypatch.setattr(Curve, "along", None)  # is not asked
+    curve = loading_curve(*arguments)
+    np.testing.assert_allclose(curve.mode, wanted.mode, atol=1e-6)
+    np.testing.assert_allclose(curve.shape.sd, wanted.shape.sd, rtol=1e-6)
+    u = wanted.mode + np.linspace(-5, 5, 21)[:, None, None] * wanted.shape.sd
+    np.testing.assert_allclose(curve.log_likelihood(u), wanted.log_likelihood(u), rtol=1e-5, atol=1e-4)
+
+
+@torch.no_grad()
+def test_other_cells_are_left_to_torch():
+    arguments = given(Poisson(size_factors=False))
+    assert arguments[0].logistic_cuts is None
+    np.testing.assert_array_equal(loading_curve(*arguments).mode, Curve.along(*arguments).mode)
+
+
+@torch.no_grad()
+def test_without_numba_torch_is_asked(monkeypatch):
+    monkeypatch.setattr(module, "loading_jets", lambda *arguments: None)
+    arguments = given(Bernoulli())
+    np.testing.assert_array_equal(loading_curve(*arguments).mode, Curve.along(*arguments).mode)
+
+
+@needs_numba
+@pytest.mark.parametrize("laplace", [True, False])
+@torch.no_grad()
+def test_compiled_integrals_and_draws_are_those_of_numpy(laplace):
+    wanted = Curve.along(*given(Bernoulli()))
+    curve, density = module.CompiledCurve(wanted.mode, wanted.shape), SpikeSlab(laplace, np.array(0.05))
+    rng = np.random.default_rng(1)
+    shift, log_odds = 3 * rng.standard_normal((7, 3, 5)), rng.standard_normal((3, 5))
+    log_odds[0, 0] = np.inf
+    for one, other in zip(curve.log_norms(shift, density), wanted.log_norms(shift, density), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+    edge = rng.random((3, 5)) < 0.5
+    mine, theirs = (c.draw(shift[0], edge, density, np.random.default_rng(2)) for c in (curve, wanted))
+    np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
+    for loading in (mine, 20 * mine):  # inside the grid, and beyond
+        one, other = (c.excess(shift[0], loading, log_odds, density) for c in (curve, wanted))
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+    assert isinstance(curve.translated(shift[0]), module.CompiledCurve)
