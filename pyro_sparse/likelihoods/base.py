@@ -25,7 +25,17 @@ from .given_cells import ArrayT, column_numbers, filled, in_kind
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["AROUND_CELLS", "CELLS", "CELL_TERMS", "NOTHING", "Column", "Likelihood", "PerRow", "Slopes"]
+__all__ = [
+    "AROUND_CELLS",
+    "CELLS",
+    "CELL_TERMS",
+    "LOGISTIC_LEVELS",
+    "NOTHING",
+    "Column",
+    "Likelihood",
+    "PerRow",
+    "Slopes",
+]
 
 PerRow: TypeAlias = Mapping[str, Tensor]  # tensors (row, 1) by name: what rows have beside their cells
 NOTHING: PerRow = {}
@@ -52,6 +62,8 @@ CELLS = Declared(
 
 # `cell_terms`, and what goes with it, are of the density that `forward` says.
 CELL_TERMS = Declared("cell terms", free=AROUND_CELLS)
+# Those of the levels of a logistic response, cut where `logistic_cuts` says.
+LOGISTIC_LEVELS = Declared("logistic levels", free=AROUND_CELLS)
 
 
 class Column(NamedTuple):
@@ -439,11 +451,12 @@ class Likelihood(Recorded, nn.Module):
     def logistic_cuts(self) -> Tensor | None:
         """Where a logistic response is cut, if `cell_terms` are those of its levels: sums of them take less.
 
+        Asked of a class that declares "logistic levels".
+
         Returns
         -------
         Tensor (restart or 1, feature or 1, cut), or None
-            Increasing, less f; infinite beyond a column's last. None, the default: `cell_terms` say it all. A
-            subclass that writes those anew writes this anew, too.
+            Increasing, less f; infinite beyond a column's last. None, the default: `cell_terms` say it all.
         """
         return None
 

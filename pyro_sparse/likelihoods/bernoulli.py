@@ -12,7 +12,7 @@ from torch.nn.functional import logsigmoid
 
 from ..distributions._normal_interval import inverse_mills, log_tail, tail_curvature, tail_terms
 from ._links import LINKS, LinkName, read_link
-from .base import CELL_TERMS, CELLS, NOTHING, Likelihood, PerRow
+from .base import CELL_TERMS, CELLS, LOGISTIC_LEVELS, NOTHING, Likelihood, PerRow
 from .given_cells import refuse_where
 
 __all__ = ["Bernoulli"]
@@ -50,7 +50,7 @@ class Bernoulli(Likelihood):
     Bernoulli(bernoulli, probit)
     """
 
-    declares = (CELLS, CELL_TERMS)
+    declares = (CELLS, CELL_TERMS, LOGISTIC_LEVELS)
     name = "bernoulli"
     capturable = True
     separable = True

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from ._compiled_cells import level_terms
 from ._links import LINKS, Link, LinkName, read_link
-from .base import CELL_TERMS, CELLS, NOTHING, Column, Likelihood, PerRow, Slopes
+from .base import CELL_TERMS, CELLS, LOGISTIC_LEVELS, NOTHING, Column, Likelihood, PerRow, Slopes
 from .given_cells import ArrayT, filled, in_kind, refuse_where
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Ordinal(Likelihood):
     [5, 3]
     """
 
-    declares = (CELLS, CELL_TERMS)
+    declares = (CELLS, CELL_TERMS, LOGISTIC_LEVELS)
     name = "ordinal"
     separable = True
     reads_columns = True

@@ -57,6 +57,7 @@ class Declares(NamedTuple):
 
     normal_noise: bool
     cell_terms: bool
+    logistic_levels: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,8 @@ class Cells:
 
     def __post_init__(self) -> None:
         if self.declares is None:
-            declares = Declares(keeps(self.likelihood, "normal noise"), keeps(self.likelihood, "cell terms"))
+            kinds = ("normal noise", "cell terms", "logistic levels")
+            declares = Declares(*(keeps(self.likelihood, kind) for kind in kinds))
             object.__setattr__(self, "declares", declares)
 
     def features(self, indices: slice | Tensor) -> Cells:
@@ -155,7 +157,7 @@ class Cells:
     @property
     def logistic_cuts(self) -> Tensor | None:
         """Of a logistic response (chain or 1, feature or 1, cut) whose levels all cells are, or None."""
-        return self.likelihood.logistic_cuts() if self.declares.cell_terms else None
+        return self.likelihood.logistic_cuts() if self.declares.logistic_levels else None
 
     def log_base(self, noise: Tensor) -> Tensor:
         """What `log_prob` leaves out and the noise moves, summed over a feature's cells: (chain, feature)."""

@@ -13,7 +13,7 @@ from ...._utils.arrays import COMPILED
 from ....likelihoods._compiled_cells import loading_jets
 from ._compiled_curve import drawn, interpolated, parts
 from .cells import Cells
-from .loadings import _ENDS, _FARTHEST, _HERMITE, _LEAST_BEND, _NODES, _TINY, _WEIGHTS, _WIDE, Curve, Shape
+from .loadings import ENDS, FARTHEST, HERMITE, LEAST_BEND, NODES, TINY, WEIGHTS, WIDE, Curve, Shape
 from .weight import Slabs, SpikeSlab
 
 __all__ = ["CompiledCurve", "loading_curve"]
@@ -33,22 +33,22 @@ def loading_curve(
         _, slope, bend = terms
         projection = (f * by).sum(-1).double() / by.square().sum(-1).double().clamp(min=1e-30)
         begun = (slope * by).double().sum(-1).numpy(), (bend * by.square()).double().sum(-1).numpy()
-        found = loading_jets(
-            cells.whole(f), cells.x, cells.mask, cuts, begun, by.double().numpy(), projection.numpy(), _WIDE,
-            _FARTHEST, _ENDS,
+        jets = loading_jets(
+            cells.whole(f), cells.x, cells.mask, cuts, begun, by.double().numpy(), projection.numpy(), WIDE,
+            FARTHEST, ENDS,
         )  # fmt: skip
-        if found is not None:
-            return _curve(*found, loading)
+        if jets is not None:
+            return _curve(*jets, loading)
     curve = Curve.along(cells, f, terms, noise, z, loading, unit)
     return _in_order(curve.mode, curve.shape) if COMPILED else curve
 
 
 def _curve(step: Array, sd: Array, jets: Array, loading: Array) -> CompiledCurve:
     """Of values, slopes and bends (derivative, place, chain, feature) below, at and above the mode."""
-    width = _ENDS * sd
+    width = ENDS * sd
     values, slopes, bends = jets[0] - jets[0, 1], jets[1] * width, jets[2] * width**2
     known = np.concatenate([values, slopes, -bends])
-    power = (_HERMITE @ known.reshape(len(known), -1)).reshape(-1, *sd.shape)
+    power = (HERMITE @ known.reshape(len(known), -1)).reshape(-1, *sd.shape)
     return _in_order(loading + step, Shape(sd, power, np.stack([values, slopes, bends])[:, [0, 2]]))
 
 
@@ -74,7 +74,7 @@ class CompiledCurve(Curve):
         shape = self.shape
         slab, level, slope, bend = parts(
             np.ascontiguousarray(shift), self.mode, shape.sd, shape.power, shape.end,
-            self.likelihood, density.laplace, _NODES, _WEIGHTS, _TINY, _ENDS,
+            self.likelihood, density.laplace, NODES, WEIGHTS, TINY, ENDS,
         )  # fmt: skip
         return np.log(slab) + np.log(shape.sd), level + density.log_norms(self._least(bend), slope)[1]
 
@@ -84,8 +84,8 @@ class CompiledCurve(Curve):
             return super().draw(shift, edge, density, rng)
         shape, target = self.shape, rng.random((*shift.shape, 1))[..., 0]
         t = drawn(
-            np.ascontiguousarray(shift), self.mode, shape.sd, self.likelihood, density.laplace, _NODES,
-            _TINY, target, rng.random(shift.shape),
+            np.ascontiguousarray(shift), self.mode, shape.sd, self.likelihood, density.laplace, NODES,
+            TINY, target, rng.random(shift.shape),
         )  # fmt: skip
         _, a, b = self._at_spike(shift)
         narrow = density.draw(a, b, np.zeros_like(edge), rng)
@@ -99,7 +99,7 @@ class CompiledCurve(Curve):
         log_likelihood, height, level, b, bend = interpolated(
             np.ascontiguousarray(shift), np.ascontiguousarray(loading), self.mode, shape.sd,
             shape.power, shape.end, self.likelihood, density.laplace,
-            _NODES, _TINY, _ENDS,
+            NODES, TINY, ENDS,
         )  # fmt: skip
         yes, no = -np.logaddexp(0, -log_odds), -np.logaddexp(0, log_odds)
         spike = density.log_spike(loading)
@@ -111,4 +111,4 @@ class CompiledCurve(Curve):
 
     def _least(self, bend: Array) -> Array:
         """The bend of the parabola under which the spike is integrated."""
-        return np.maximum(bend, _LEAST_BEND / self.shape.sd**2)
+        return np.maximum(bend, LEAST_BEND / self.shape.sd**2)

@@ -28,12 +28,12 @@ __all__ = ["Curve", "LoadingLikelihood", "Parabola", "Shape"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-_ENDS = 3.0  # standard deviations from the mode to where cells are looked at
-_NODES = np.linspace(-6.0, 6.0, 31)  # standard deviations from the mode: where the slab is integrated
-_LEAST_BEND = 0.01  # of the bend at the mode, so that a spike's parabola has an integral
-_WIDE = 1 / 9  # precision, in the slab's units, that keeps the mode within sight of the slab
-_TINY = 1e-300
-_FARTHEST = 3.0  # that a step towards the mode moves the predictor of a cell
+ENDS = 3.0  # standard deviations from the mode to where cells are looked at
+NODES = np.linspace(-6.0, 6.0, 31)  # standard deviations from the mode: where the slab is integrated
+LEAST_BEND = 0.01  # of the bend at the mode, so that a spike's parabola has an integral
+WIDE = 1 / 9  # precision, in the slab's units, that keeps the mode within sight of the slab
+TINY = 1e-300
+FARTHEST = 3.0  # that a step towards the mode moves the predictor of a cell
 
 
 class LoadingLikelihood(Protocol):
@@ -106,12 +106,12 @@ class Shape:
     @cached_property
     def likelihood(self) -> Array:
         """At the nodes, (chain, feature, node)."""
-        level = self.expanded(_NODES.reshape(-1, 1, 1) * self.sd)[0]
+        level = self.expanded(NODES.reshape(-1, 1, 1) * self.sd)[0]
         return np.exp(np.minimum(np.moveaxis(level, 0, -1), 50.0))
 
     def expanded(self, away: Array) -> tuple[Array, Array, Array]:
         """Value, slope and bend so far from the mode (any, chain, feature)."""
-        width = _ENDS * self.sd
+        width = ENDS * self.sd
         t = away / width
         inside = np.clip(t, -1.0, 1.0)
         value, slope, half_bend = np.zeros_like(t), np.zeros_like(t), np.zeros_like(t)
@@ -180,17 +180,17 @@ class Curve:
         largest = along.abs().amax(-1).double()
         step, (_, slope, bend) = torch.zeros_like(projection), totals(terms)
         for _ in range(2):  # from wherever the loading is, so that the curve hardly depends on it
-            newton = (slope - _WIDE * (projection + step)) / (bend + _WIDE)
-            step = step + newton / (newton.abs() * largest / _FARTHEST).clamp(min=1.0)
+            newton = (slope - WIDE * (projection + step)) / (bend + WIDE)
+            step = step + newton / (newton.abs() * largest / FARTHEST).clamp(min=1.0)
             middle = at(step)
             _, slope, bend = middle
-        sd = (bend + _WIDE).rsqrt()
-        width = _ENDS * sd
+        sd = (bend + WIDE).rsqrt()
+        width = ENDS * sd
         sides = at(step - width), middle, at(step + width)
         values, slopes, bends = (torch.stack(each) for each in zip(*sides, strict=True))
         values = values - values[1]
         jets = torch.stack([values, slopes * width, -bends * width**2]).flatten(0, 1)
-        power = torch.einsum("pj,j...->p...", torch.as_tensor(_HERMITE).to(jets), jets)
+        power = torch.einsum("pj,j...->p...", torch.as_tensor(HERMITE).to(jets), jets)
         end = torch.stack([values, slopes * width, bends * width**2])[:, [0, 2]]
         shape = Shape(sd.cpu().numpy(), power.cpu().numpy(), end.cpu().numpy())
         return cls(loading + step.cpu().numpy(), shape)
@@ -202,7 +202,7 @@ class Curve:
     def log_norms(self, shift: Array, density: Slabs) -> tuple[Array, Array]:
         """As in `LoadingLikelihood`."""
         heights = self._slab_heights(shift, density)
-        slab = np.log(heights @ _WEIGHTS) + np.log(self.shape.sd)
+        slab = np.log(heights @ WEIGHTS) + np.log(self.shape.sd)
         level, a, b = self._at_spike(shift)
         return slab, level + density.log_norms(a, b)[1]
 
@@ -211,11 +211,11 @@ class Curve:
         heights = self._slab_heights(shift, density)
         masses = np.cumsum(heights[..., :-1] + heights[..., 1:], -1)
         target = masses[..., -1:] * rng.random((*shift.shape, 1))
-        interval = np.minimum((masses < target).sum(-1, keepdims=True), len(_NODES) - 2)
+        interval = np.minimum((masses < target).sum(-1, keepdims=True), len(NODES) - 2)
         left, right = (np.take_along_axis(heights, interval + side, -1)[..., 0] for side in (0, 1))
         y = rng.random(shift.shape)  # of a density that goes from left to right in a straight line
         share = y * (left + right) / (left + np.sqrt(left**2 + y * (right**2 - left**2)))
-        t = _NODES[interval[..., 0]] + share * _STEP
+        t = NODES[interval[..., 0]] + share * _STEP
         _, a, b = self._at_spike(shift)
         narrow = density.draw(a, b, np.zeros_like(edge), rng)
         return np.where(edge, self.mode + t * self.shape.sd - shift, narrow)
@@ -226,11 +226,11 @@ class Curve:
         u = loading + shift
         heights = self._slab_heights(shift, density)
         t = (u - self.mode) / self.shape.sd
-        place = np.clip((t - _NODES[0]) / _STEP, 0, len(_NODES) - 1 - 1e-9)
+        place = np.clip((t - NODES[0]) / _STEP, 0, len(NODES) - 1 - 1e-9)
         whole = place.astype(np.intp)[..., None]
         left, right = (np.take_along_axis(heights, whole + side, -1)[..., 0] for side in (0, 1))
         share = place - whole[..., 0]
-        height = np.where(np.abs(t) <= _NODES[-1], left + share * (right - left), 0.0)
+        height = np.where(np.abs(t) <= NODES[-1], left + share * (right - left), 0.0)
         level, a, b = self._at_spike(shift)
         with np.errstate(divide="ignore"):
             drawn_slab = yes + np.log(height)
@@ -246,18 +246,18 @@ class Curve:
 
     def _slab_heights(self, shift: Array, density: Slabs) -> Array:
         """Likelihood times slab at the nodes, (any, chain, feature, node); above zero."""
-        loading = (self.mode - shift)[..., None] + _NODES * self.shape.sd[..., None]
-        return self.shape.likelihood * np.exp(density.log_density(loading)) + _TINY
+        loading = (self.mode - shift)[..., None] + NODES * self.shape.sd[..., None]
+        return self.shape.likelihood * np.exp(density.log_density(loading)) + TINY
 
     def _at_spike(self, shift: Array) -> tuple[Array, Array, Array]:
         """Level, A and B of the parabola about a loading of zero."""
         level, slope, bend = self.shape.expanded(shift - self.mode)
-        return level, np.maximum(bend, _LEAST_BEND / self.shape.sd**2), slope
+        return level, np.maximum(bend, LEAST_BEND / self.shape.sd**2), slope
 
 
-_STEP = float(_NODES[1] - _NODES[0])
-_WEIGHTS = np.full(len(_NODES), _STEP)
-_WEIGHTS[[0, -1]] /= 2
+_STEP = float(NODES[1] - NODES[0])
+WEIGHTS = np.full(len(NODES), _STEP)
+WEIGHTS[[0, -1]] /= 2
 
 
 def _hermite() -> Array:
@@ -270,4 +270,4 @@ def _hermite() -> Array:
     return inverse
 
 
-_HERMITE = _hermite()
+HERMITE = _hermite()

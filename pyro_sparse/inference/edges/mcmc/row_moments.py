@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..density.row_likelihood import FactorsDrawn, RowLikelihood
-from ._compiled_rows import AVAILABLE, explained_by_rows, factors_of_rows
+from ._compiled_row_moments import AVAILABLE, explained_by_rows, factors_of_rows
 
 __all__ = ["Moments", "RowMoments", "by_feature"]
 

@@ -8,6 +8,7 @@ from pyro_sparse.inference.edges.density.loading_curve import loading_curve
 from pyro_sparse.inference.edges.density.loadings import Curve
 from pyro_sparse.inference.edges.density.weight import SpikeSlab
 from pyro_sparse.likelihoods import Bernoulli, Ordinal, Poisson, _compiled_cells
+from pyro_sparse.likelihoods.base import CELL_TERMS, CELLS
 
 needs_numba = pytest.mark.skipif(not _compiled_cells.COMPILED, reason="the extra 'fast' is not installed")
 
@@ -51,6 +52,26 @@ def test_other_cells_are_left_to_torch():
     arguments = given(Poisson(size_factors=False))
     assert arguments[0].logistic_cuts is None
     np.testing.assert_array_equal(loading_curve(*arguments).mode, Curve.along(*arguments).mode)
+
+
+class Flipped(Bernoulli):
+    """A class that says anew what cells say, and declares that it does."""
+
+    declares = (CELLS, CELL_TERMS)
+
+    def cell_terms(self, f, x, dispersion, per_row, order):
+        terms = super().cell_terms(-f, x, dispersion, per_row, order)
+        return tuple(-term if n == 1 else term for n, term in enumerate(terms))
+
+
+@torch.no_grad()
+def test_terms_that_a_subclass_writes_anew_are_those_that_are_used():
+    arguments = given(Flipped())
+    assert given(Bernoulli())[0].logistic_cuts is not None and arguments[0].logistic_cuts is None
+    np.testing.assert_array_equal(loading_curve(*arguments).mode, Curve.along(*arguments).mode)
+    cells, f, noise = arguments[0], arguments[1], arguments[3]
+    flipped = torch.nn.functional.logsigmoid(-(2 * cells.x - 1) * f).double().sum(-1)
+    torch.testing.assert_close(cells.log_probs(f, noise), flipped)
 
 
 @torch.no_grad()

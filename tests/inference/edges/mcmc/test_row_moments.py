@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from pyro_sparse.inference.edges.mcmc import row_moments
-from pyro_sparse.inference.edges.mcmc._compiled_rows import AVAILABLE
+from pyro_sparse.inference.edges.mcmc._compiled_row_moments import AVAILABLE
 from pyro_sparse.inference.edges.mcmc.row_moments import Moments, RowMoments, _inverse_root
 
 N, G, K, DRAWS = 40, 5, 2, 20_000
