@@ -196,12 +196,9 @@ TABLE: tuple[Entry, ...] = (
         "; average each two, or leave one of them out (--drop)",
         "inference/table/residual_pairs.py",
     ),
-    Entry(
-        r"\banchors, or a number that theory gives \(n_factors\); fit\.number_of_factors\(\) has the "
-        r"figures",
-        "anchors (--anchors), or a number that theory gives (--factors)",
-        "inference/table/number_of_factors.py",
-    ),
+    Entry(r"; fit\.number_of_factors\(\) has the figures", "", "inference/table/number_of_factors.py"),
+    Entry(r"\bthan theory gives \(n_factors\)", "than theory gives (--factors)",
+          "inference/table/number_of_factors.py"),
     Entry(r"\bmore restarts\b(?! \(--)", "more restarts (--restarts)", _RESTARTS),
     Entry(r"\ban anchor\b(?! \(--)", "an anchor (--anchors)", _RESTARTS),
     Entry(r"\bfewer factors\b(?! \(--)", "fewer factors (--factors)", "inference/table/axis_findings.py"),

@@ -101,9 +101,9 @@ def test_every_entry_is_for_a_message_that_there_is(entry, tmp_path):
         ),
         ("required: edge ('x1', 0) is also forbidden", "--required: 'x1' on factor 1 is also forbidden"),
         (
-            "more rows, anchors, or a number that theory gives (n_factors); "
+            "more rows, or no more factors than theory gives (n_factors); "
             "fit.number_of_factors() has the figures",
-            "more rows, anchors (--anchors), or a number that theory gives (--factors)",
+            "more rows, or no more factors than theory gives (--factors)",
         ),
         ("more restarts, or an anchor for it", "more restarts (--restarts), or an anchor (--anchors) for it"),
         ("the first in row 3, counted from 0", "the first in row 4 below the names"),

@@ -39,6 +39,11 @@ __all__ = ["number_findings", "number_of_factors"]
 Array = NDArray[np.float64]
 # Probability of other numbers from which a factor that they do not have cannot be surer than `present` asks.
 _UNSETTLED = 0.05
+# An upper bound says that there are no more, and anchors that there are no fewer.
+_SETTLED_BY = {
+    "fewer": "more rows, or an anchor for each factor that theory gives",
+    "more": "more rows, or no more factors than theory gives (n_factors)",
+}
 _FURTHER = 1  # eigenvalues after those of all factors offered
 _RIDGE = 1e-9
 
@@ -154,8 +159,7 @@ def _finding(fit: Fit, moments: Moments, worth: Callable[[FactorFit], float], ot
         "number",
         f"{message}; then there {'is another' if len(names) == 1 else 'are others'} in place of "
         f"{listed(names)}",
-        "more rows, anchors, or a number that theory gives (n_factors); fit.number_of_factors() has the "
-        "figures",
+        f"{_SETTLED_BY[other.words]}; fit.number_of_factors() has the figures",
         "doubt",
         factors=tuple(names),
         size=other.probability,
