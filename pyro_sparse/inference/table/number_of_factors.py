@@ -21,8 +21,7 @@ from ..._utils.wording import listed
 from ...data.large_table import LargeTable
 from ...findings.finding import Finding
 from ...graphs.alignment import SAME_FACTOR, similarity
-from ...graphs.restart_choice import found_factors
-from ...posterior.rival_restarts import criterion_of, prescribed_in_fit
+from ...posterior.rival_restarts import criterion_of
 from .factor_likelihood import FactorFit, Moments
 from .graph_search import best_graphs
 from .linear_maximum import graph_worth, no_factor, row_moments
@@ -65,7 +64,7 @@ def number_of_factors(fit: Fit) -> pd.DataFrame:
     offered, kept = int(fit.model.n_factors), _kept(fit)
     size = min(len(eigenvalues.value), max(offered, kept) + _FURTHER)
     criterion, restarts = np.full(size + 1, -np.inf), np.zeros(size + 1, dtype=int)
-    used = found_factors(np.asarray(fit.weights) != 0, prescribed_in_fit(fit))
+    used = (np.asarray(fit.weights) != 0).any(1).sum(1)
     np.add.at(restarts, used, 1)
     if {"graph_level", "log_likelihood"} & set(fit.settings):
         np.maximum.at(criterion, used, criterion_of(fit)[0])
