@@ -88,6 +88,7 @@ def number_of_factors(fit: Fit) -> pd.DataFrame:
             "eigenvalue": np.concatenate([first, eigenvalues.value[:size]]),
             "sd": np.concatenate([first, eigenvalues.sd[:size]]),
             "noise": np.concatenate([first, eigenvalues.noise[:size]]),
+            "above": np.concatenate([first, eigenvalues.above[:size]]),
             "criterion": tried - np.max(tried, where=~np.isnan(tried), initial=-np.inf),
             "restarts": restarts,
             "probability": probability,

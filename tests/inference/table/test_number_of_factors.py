@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import pyro_sparse as ps
 from pyro_sparse.inference.table.factor_likelihood import Moments
@@ -172,3 +173,5 @@ def test_of_curves_there_are_eigenvalues_and_no_probability():
     assert table["probability"].isna().all() and table["criterion"].isna().all()
     values = np.linalg.eigvalsh(np.corrcoef(x.T))[::-1]
     np.testing.assert_allclose(table["eigenvalue"], [np.nan, *values[:3]], atol=1e-5)
+    distance = (table["eigenvalue"] - table["noise"]) / table["sd"]
+    np.testing.assert_allclose(table["above"], norm.cdf(distance), atol=1e-9)
