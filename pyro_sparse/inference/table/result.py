@@ -437,12 +437,12 @@ class Fit(FitResult):
         DataFrame
             A row for each number of factors, from 0. `eigenvalue` of the correlations of the columns, `sd`,
             by how much it may differ from that of the population, `noise`, its mean in tables of noise
-            (parallel analysis), and `above`, the probability that the population's is above that. `criterion` of the best graph with so many factors, in nats beside the best
-            one (an approximate log evidence), where the rows' factors have been summed out, and how many
-            `restarts` ended with so many. `probability` of the number: where a graph explains the table
-            exactly, by the criterion; where none does, by whether the eigenvalues of the population are above
-            noise. NaN where there is no criterion, or none of the numbers beside the best one. `kept`: the
-            fit's number.
+            (parallel analysis), and `above`, the probability that the population's is above that. `criterion`
+            of the best graph with so many factors, in nats beside the best one (an approximate log evidence),
+            where the rows' factors have been summed out, and how many `restarts` ended with so many.
+            `probability` of the number: where a graph explains the table exactly, by the criterion; where
+            none does, by the eigenvalues. NaN where there is no criterion, or none of the numbers beside the
+            best one. `kept`: the fit's number.
 
         Raises
         ------
