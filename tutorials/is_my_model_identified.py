@@ -128,13 +128,14 @@ print(certificate)
 # **Under which assumptions.** *Sufficient influence* is measured: the derivatives of the transition must
 # vary enough, in as many directions as the graph has edges. A constant derivative is one matrix, and one
 # matrix can be made sparse in many axes. If this FAILS, the theorem does not apply, **and the verdicts above
-# it are statements about a graph, not about latents**. Here it fails for the past, and holds for the actions.
-# The other assumptions cannot be checked: that different latents never produce the same frame, that no hidden
-# cause drives several latents, that the noise is Gaussian.
+# it are statements about a graph, not about latents**; if it cannot be checked, nobody knows whether it does.
+# There is a line for the past and one for the actions, and a latent needs only one of them. The other
+# assumptions can never be checked: that different latents never produce the same frame, that no hidden cause
+# drives several latents, that the noise is Gaussian.
 #
-# **How to read P here.** The criterion holds in nearly all draws, and still nothing is called identified.
-# The caution says why: the other restart ended with other latents. The draws are those of *one* restart's
-# graph, and take no account of the other. So the certificate withholds its verdicts.
+# **How to read P here.** The criterion holds in nearly all draws, and still a latent that the caution names
+# is not called identified: the other restart ended with another in its place. The draws are those of *one*
+# restart's graph, and take no account of the other. So the certificate withholds that verdict.
 #
 # **What is not claimed.** That the graph is right. Its probabilities are conditional on *the latents that
 # were found*. Here we can check. How well does each true latent correlate with its best match, and which
@@ -149,7 +150,8 @@ ps.summary(edges, fdr=0.1, selected_only=True)[["graph", "probability", "gap"]].
 # %% [markdown]
 # The truth has six edges: each latent is driven by its own past and by one action. The latents found are
 # nearly right, and a little mixed. That is enough to create edges that do not exist, some with a probability
-# near 1. The certificate was right to withhold its verdicts.
+# near 1. Therefore edges into and out of a latent in doubt are *open*, whatever their probability, and are
+# not in the table (`include_doubted=True` shows them), and the certificate withholds its verdict on it.
 #
 # **What would help.** More and longer sequences; more steps (this fit is far too short: the default is many
 # times as long); and above all an action that moves one latent only and that somebody chose at random.
