@@ -104,8 +104,8 @@ for warning in fit.warnings:
 pd.DataFrame({"ELBO (nats a row)": fit.elbo, "held out": fit.heldout_elbo}).rename_axis("restart").round(2)
 
 # %% [markdown]
-# The warning is to be expected: we specified the true number of latents. On your own table you would try
-# more.
+# We offered as many latents as there are. On your own table you would offer more; those that are left over
+# end without edges.
 #
 # ## The edges
 #
