@@ -104,8 +104,7 @@ for warning in fit.warnings:
 pd.DataFrame({"ELBO (nats a row)": fit.elbo, "held out": fit.heldout_elbo}).rename_axis("restart").round(2)
 
 # %% [markdown]
-# We offered as many latents as there are. On your own table you would offer more; those that are left over
-# end without edges.
+# We offered as many latents as there are. On your own table you would try more.
 #
 # ## The edges
 #
