@@ -135,17 +135,17 @@ for version, posterior in (("mean", small_idata), ("worst", again_idata)):
 pd.concat(of_quantity, axis=1).round(2)
 
 # %% [markdown]
-# Most of it does: both versions have size with texture and concave points on one factor, smoothness, symmetry
-# and fractal dimension on the other, and compactness and concavity on both. What does not come back are edges
-# that one version has at .96 and the other at .2 or so: a second edge of the concave points, and one
-# from radius to irregularity. They hang on the two assumptions above, which the findings speak against. That
-# is the answer to take home: two dimensions of variation, which most quantities belong to as one would
-# expect, and a few weak edges that no one should report from either version alone. Where a table has no
-# second version, halves of its rows are one (`ps.calibrate.halves`).
+# Most of it does: both versions have size with texture and concave points on one factor, smoothness and
+# symmetry on the other, and compactness, concavity and, less surely, fractal dimension on both. What does
+# not come back are edges that one version has at .96 and the other at .2 or so: a second edge of the concave
+# points, and one from radius to irregularity. They hang on the two assumptions above, which the findings
+# speak against. That is the answer to take home: two dimensions of variation, which most quantities belong
+# to as one would expect, and a few weak edges that no one should report from either version alone. Where a
+# table has no second version, halves of its rows are one (`ps.calibrate.halves`).
 #
 # ## What can be said
 #
-# * **The subspace, not the axes.** Held-out rows are predicted as well by either set of factors;
+# * **The subspace, not the axes.** Rows are predicted as well in any axes of the same subspace;
 #   `fit.score`, `fit.impute` and `fit.excess_cov` do not depend on axes.
 # * **What is known can be put in.** If two quantities are known to depend on one factor alone, say so
 #   (`anchors=`): then the rest is conditional on that, and the verdict says so. [Prior
