@@ -70,10 +70,9 @@ if TYPE_CHECKING:
 __all__ = ["report", "write_table"]
 
 _STRONGEST, _MOST_COVARIATES = 5, 12  # effects that are listed of each covariate, and covariates
-_MOST_SETS, _MOST_REGIONS = (
-    20,
-    9,
-)  # factors beyond which nobody reads who shares what; columns of a page's width
+# Factors beyond which nobody reads who shares what; columns of a page's width.
+_MOST_SETS, _MOST_REGIONS = 20, 9
+_MOST_EIGENVALUES, _MOST_CELLS = 100, 300_000  # of a table whose eigenvalues take a second
 WORDS = Words(
     "feature", "factor", "factor", "features", "factors",
     ("{names} depends on {group}", "{names} depend on {group}"), "{row} on {column}",
@@ -597,6 +596,14 @@ def _correlation(covariance: NDArray) -> NDArray:
     return np.round(covariance / np.outer(sd, sd), 2) + 0.0  # no "-0.00"
 
 
+def _shows_numbers(fit: Fit) -> bool:
+    """Whether eigenvalues of correlations say something of the factors, and take a second at most."""
+    if fit.settings.get("decoder") != "linear" or isinstance(fit.table, LargeTable):
+        return False
+    n_rows, n_features = fit.table.x.shape
+    return n_rows > 1 and n_features <= _MOST_EIGENVALUES and n_rows * n_features <= _MOST_CELLS
+
+
 def _pictures(
     fit: Fit,
     idata: ArvizData,
@@ -616,7 +623,7 @@ def _pictures(
     }
     if groups is not None or len(fit.factor_names) <= _MOST_SETS:
         drawings["sets"] = lambda: plots.plot_sets(idata, groups, max_regions=_MOST_REGIONS)
-    if fit.settings.get("decoder") == "linear" and not isinstance(fit.table, LargeTable) and len(fit.table.x):
+    if _shows_numbers(fit):
         numbers = fit.number_of_factors()
         drawings["number"] = lambda: plots.plot_number_of_factors(numbers)
     if fit.n_restarts > 1:

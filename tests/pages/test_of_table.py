@@ -16,7 +16,7 @@ import pyro_sparse as ps
 from pyro_sparse.findings.finding import Finding
 from pyro_sparse.inference.edges.mcmc import sampler
 from pyro_sparse.pages.curves import shape_of
-from pyro_sparse.pages.of_table import gather, report
+from pyro_sparse.pages.of_table import _shows_numbers, gather, report
 from pyro_sparse.pages.page import percent
 from pyro_sparse.posterior import arviz as arviz_files
 from pyro_sparse.posterior.arviz import get_group
@@ -664,3 +664,13 @@ def test_effects_of_covariates_are_on_the_page(tmp_path):
     section = page[page.index('id="covariates"') : page.index('id="restarts"')]
     assert "site = north" in section and "1 of 5" in section.replace("&nbsp;", " ")
     assert "built-in" not in section and re.search(r"a 0\.9\d? <span", section)
+
+
+@pytest.mark.parametrize(
+    "shape, decoder, shows",
+    [((200, 8), "linear", True), ((200, 8), "mlp", False), ((50, 101), "linear", False),
+     ((30_001, 10), "linear", False), ((1, 8), "linear", False)],
+)  # fmt: skip
+def test_eigenvalues_are_shown_where_they_are_of_the_factors_and_quick(shape, decoder, shows):
+    fit = SimpleNamespace(settings={"decoder": decoder}, table=SimpleNamespace(x=np.empty(shape)))
+    assert _shows_numbers(fit) is shows
