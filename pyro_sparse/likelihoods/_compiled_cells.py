@@ -191,14 +191,14 @@ def _terms(f: Cells, level: Cells, factors: Array, n_chains: int, terms: Cells) 
 @compiled
 def _log_product(of_cells: Array, size: int) -> float:
     """Sum of logarithms of the first of these numbers, which are lost."""
-    part = -(-size // _TOGETHER)
-    for i in range(size, _TOGETHER * part):
+    n_products = -(-size // _TOGETHER)
+    for i in range(size, _TOGETHER * n_products):
         of_cells[i] = 1.0
     for n in range(1, _TOGETHER):
-        for i in range(part):
-            of_cells[i] *= of_cells[n * part + i]
+        for i in range(n_products):
+            of_cells[i] *= of_cells[n * n_products + i]
     total = 0.0
-    for i in range(part):
+    for i in range(n_products):
         total += logarithm(of_cells[i])
     return total
 

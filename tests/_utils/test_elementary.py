@@ -14,16 +14,16 @@ def all_of_them(x, exponentials, logarithms):
 @pytest.mark.skipif(not COMPILED, reason="the extra 'fast' is not installed")
 def test_values_are_those_of_numpy():
     x = np.concatenate([np.linspace(-700, 700, 4001), np.geomspace(1e-300, 1e300, 4001), [1.0, 0.5, 2.0]])
-    found, logarithms = np.empty(x.shape), np.empty(x.shape)
-    all_of_them(x, found, logarithms)
+    exponentials, logarithms = np.empty(x.shape), np.empty(x.shape)
+    all_of_them(x, exponentials, logarithms)
     small = np.abs(x) <= 700
-    np.testing.assert_allclose(found[small], np.exp(x[small]), rtol=3e-14)
+    np.testing.assert_allclose(exponentials[small], np.exp(x[small]), rtol=3e-14)
     with np.errstate(divide="ignore"):
         np.testing.assert_allclose(logarithms, np.log(np.abs(x)), rtol=3e-15, atol=3e-14)
 
 
 @pytest.mark.skipif(not COMPILED, reason="the extra 'fast' is not installed")
 def test_the_logarithm_of_nothing_is_minus_infinity():
-    found = np.empty((2, 1))
-    all_of_them(np.zeros(1), *found)
-    assert found[0] == 1 and found[1] == -np.inf
+    values = np.empty((2, 1))
+    all_of_them(np.zeros(1), *values)
+    assert values[0] == 1 and values[1] == -np.inf

@@ -407,7 +407,9 @@ class TableJob:
                 ),
                 **({"searched": sorted(maxima.searched)} if maxima is not None and maxima.searched else {}),
                 **(
-                    {"supported_factors": maxima.supported} if maxima is not None and maxima.supported else {}
+                    {"supported_factors": maxima.supported, "likeliest_factors": maxima.likeliest}
+                    if maxima is not None and maxima.supported
+                    else {}
                 ),
                 "device": self.device,
                 "dtype": "bfloat16" if self.rounded else str(self.dtype).removeprefix("torch."),
@@ -421,7 +423,7 @@ class TableJob:
         if self.dense:
             fit.findings.extend(unconfirmed(fit.alignment["congruence"], best, fit.factor_names))
         if maxima is not None:
-            fit.findings.extend([*maxima.findings(), *number_findings(fit, maxima)])
+            fit.findings.extend([*maxima.findings(), *number_findings(fit)])
         fit.findings.extend(restart_findings(fit))
         fit.findings.extend(axis_findings(fit, trained.search))
         if getattr(whole, "prior", None) is not None and np.isfinite(trained.rows[best]).all():

@@ -30,7 +30,6 @@ from .parallel_analysis import Eigenvalues, beside_noise, number_probabilities
 if TYPE_CHECKING:
     from ...data.table import Table
     from ...models.sparse_decoder import SparseDecoder
-    from .linear_maximum import Maxima
     from .result import Fit
 
 __all__ = ["number_findings", "number_of_factors"]
@@ -56,8 +55,8 @@ def number_of_factors(fit: Fit) -> pd.DataFrame:
     """
     if isinstance(fit.table, LargeTable) or not len(fit.table.x):
         raise ValueError(
-            "number_of_factors: wants the rows of the fit, and this one has none in memory; fit a part of "
-            "the table, or load the fit with its table"
+            "number_of_factors: wants the rows of the fit, and this one has none in memory (it was read from "
+            "a file, or its table is read by rows); ask the fit before it is saved, or fit a part of the rows"
         )
     mean, moments = row_moments(fit.table, np.arange(len(fit.table.x)))
     eigenvalues = _eigenvalues(fit.table, mean, moments)
@@ -77,9 +76,9 @@ def number_of_factors(fit: Fit) -> pd.DataFrame:
             criterion[k] = max(criterion[k], worth(graph))
     probability = np.full(size + 1, np.nan)
     if fit.settings.get("supported_factors"):
-        most = min(int(criterion.argmax()), offered)
+        bounded = _bounded(fit, eigenvalues)
         probability[:] = 0.0
-        probability[1 : most + 1] = number_probabilities(eigenvalues.above, most)
+        probability[1 : len(bounded) + 1] = bounded
     elif searched or _has_neighbours(criterion, offered):
         probability = softmax(criterion)
     first, tried = np.array([np.nan]), np.where(np.isfinite(criterion), criterion, np.nan)
@@ -103,10 +102,10 @@ class _Other(NamedTuple):
 
     probability: float
     n_factors: int  # the nearest
-    words: str
+    side: str  # fewer or more
 
 
-def number_findings(fit: Fit, maxima: Maxima) -> list[Finding]:
+def number_findings(fit: Fit) -> list[Finding]:
     """Doubts about factors that the best graph with one factor more, or fewer, has others for.
 
     Where parallel analysis bounds the number, and others have a probability of .05 or more.
@@ -114,8 +113,7 @@ def number_findings(fit: Fit, maxima: Maxima) -> list[Finding]:
     Parameters
     ----------
     fit : Fit
-        A linear normal model with its restarts at their maxima.
-    maxima : Maxima
+        With its rows.
 
     Returns
     -------
@@ -123,13 +121,12 @@ def number_findings(fit: Fit, maxima: Maxima) -> list[Finding]:
         At most one of fewer factors and one of more; notes where all factors would be the same.
     """
     kept = _kept(fit)
-    if maxima.supported is None or not kept or len(fit.table.x) < 2:
+    if not fit.settings.get("supported_factors") or not kept:
         return []
     mean, moments = row_moments(fit.table, np.arange(len(fit.table.x)))
     eigenvalues = _eigenvalues(fit.table, mean, moments)
     worth = graph_worth(fit.table, mean, moments)
-    most = max(min(maxima.likeliest, int(fit.model.n_factors)), kept)
-    probability = number_probabilities(eigenvalues.above, most)
+    probability = _bounded(fit, eigenvalues)
     others = [
         _Other(float(probability[: kept - 1].sum()), kept - 1, "fewer"),
         _Other(float(probability[kept:].sum()), kept + 1, "more"),
@@ -150,7 +147,7 @@ def _finding(fit: Fit, moments: Moments, worth: Callable[[FactorFit], float], ot
         same = np.abs(similarity(loadings, max(graphs, key=worth).loadings)).max(1) >= SAME_FACTOR
     names = [fit.factor_names[k] for k in used[~same]]
     message = (
-        f"the number of factors is not settled: by parallel analysis there are {other.words} than "
+        f"the number of factors is not settled: by parallel analysis there are {other.side} than "
         f"{len(used)} with a probability of {other.probability:.2f}"
     )
     if not names:
@@ -159,11 +156,18 @@ def _finding(fit: Fit, moments: Moments, worth: Callable[[FactorFit], float], ot
         "number",
         f"{message}; then there {'is another' if len(names) == 1 else 'are others'} in place of "
         f"{listed(names)}",
-        f"{_SETTLED_BY[other.words]}; fit.number_of_factors() has the figures",
+        f"{_SETTLED_BY[other.side]}; fit.number_of_factors() has the figures",
         "doubt",
         factors=tuple(names),
         size=other.probability,
     )
+
+
+def _bounded(fit: Fit, eigenvalues: Eigenvalues) -> Array:
+    """Probabilities of 1, 2, ... factors by parallel analysis, up to those that likelihood makes."""
+    offered = int(fit.model.n_factors)
+    likeliest = int(fit.settings.get("likeliest_factors", offered))
+    return number_probabilities(eigenvalues.above, max(min(likeliest, offered), _kept(fit), 1))
 
 
 def _kept(fit: Fit) -> int:

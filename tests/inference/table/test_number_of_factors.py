@@ -9,9 +9,10 @@ import pytest
 from scipy.stats import norm
 
 import pyro_sparse as ps
+from pyro_sparse.inference.table import number_of_factors as module
 from pyro_sparse.inference.table.factor_likelihood import Moments
 from pyro_sparse.inference.table.graph_search import best_graphs, graph_level
-from pyro_sparse.inference.table.linear_maximum import Maxima, row_moments
+from pyro_sparse.inference.table.linear_maximum import row_moments
 from pyro_sparse.inference.table.number_of_factors import _has_neighbours, number_findings
 from pyro_sparse.inference.table.parallel_analysis import (
     beside_noise,
@@ -143,9 +144,21 @@ def test_the_criterion_is_that_of_graphs_and_a_table_of_the_model_is_settled():
     assert not [finding for finding in fit.findings if finding.kind == "number"]
 
 
-def test_nothing_is_said_where_no_bound_acts_and_notes_where_factors_stay(close):
-    assert number_findings(close, Maxima(np.zeros(2), {}, None, 0)) == []
-    assert number_findings(close, Maxima(np.zeros(2), {}, 3, 2)) != []
+def test_nothing_is_said_where_no_bound_acts(close):
+    settings = {name: value for name, value in close.settings.items() if name != "supported_factors"}
+    assert number_findings(close) and number_findings(replace(close, settings=settings)) == []
+
+
+def test_a_note_where_all_factors_are_there_with_one_more(monkeypatch):
+    """A likely third factor beside two that stay as they are."""
+    fit = fitted(of_three(np.random.default_rng([1000, 0]), 0.5), 2)
+    bound = replace(fit, settings={**fit.settings, "supported_factors": 2, "likeliest_factors": 3})
+    assert number_findings(bound) == []  # no more were offered
+    monkeypatch.setattr(module, "number_probabilities", lambda above, most: np.array([0.0, 0.9, 0.1]))
+    (note,) = number_findings(bound)
+    assert not note.is_doubt and not note.factors and note.size == pytest.approx(0.1)
+    assert "more than 2 with a probability of 0.10, and these are among them" in note.message
+    np.testing.assert_allclose(bound.number_of_factors()["probability"], [0.0, 0.0, 0.9, 0.1])
 
 
 def test_rows_are_wanted(close):

@@ -20,7 +20,7 @@ _LOWEST = -700.0  # of what an exponential is taken
 @_compile
 def parts(shift, mode, sd, power, end, likelihood, laplace, nodes, weights, tiny, ends):
     """The slab's integral over sd at each shift; level, slope and bend at a loading of 0."""
-    found, heights = np.empty((4, *shift.shape)), np.empty(len(nodes))
+    integrals, heights = np.empty((4, *shift.shape)), np.empty(len(nodes))
     for m in range(len(shift)):
         for c in range(shift.shape[1]):
             for g in range(shift.shape[2]):
@@ -29,9 +29,9 @@ def parts(shift, mode, sd, power, end, likelihood, laplace, nodes, weights, tiny
                 total = 0.0
                 for i in range(len(nodes)):
                     total += heights[i] * weights[i]
-                found[0, m, c, g] = total
-                _expanded(-middle, sd[c, g], power[:, c, g], end[:, :, c, g], ends, found[1:, m, c, g])
-    return found
+                integrals[0, m, c, g] = total
+                _expanded(-middle, sd[c, g], power[:, c, g], end[:, :, c, g], ends, integrals[1:, m, c, g])
+    return integrals
 
 
 @_compile
@@ -60,22 +60,22 @@ def drawn(shift, mode, sd, likelihood, laplace, nodes, tiny, target, y):
 @_compile
 def interpolated(shift, loading, mode, sd, power, end, likelihood, laplace, nodes, tiny, ends):
     """Log-likelihood and interpolated slab at loadings (chain, feature); the expansion at a loading of 0."""
-    found, heights = np.empty((5, *shift.shape)), np.empty(2)
+    values, heights = np.empty((5, *shift.shape)), np.empty(2)
     step, work = nodes[1] - nodes[0], np.empty(3)
     for c in range(len(shift)):
         for g in range(shift.shape[1]):
             scale, middle = sd[c, g], mode[c, g] - shift[c, g]
             of_power, of_end = power[:, c, g], end[:, :, c, g]
             _expanded(loading[c, g] - middle, scale, of_power, of_end, ends, work)
-            found[0, c, g] = work[0]
+            values[0, c, g] = work[0]
             t = (loading[c, g] - middle) / scale
             place = min(max((t - nodes[0]) / step, 0.0), len(nodes) - 1 - 1e-9)
             at = int(place)
             _heights(middle, scale, likelihood[c, g, at : at + 2], laplace, nodes[at : at + 2], tiny, heights)
             inside = abs(t) <= nodes[-1]
-            found[1, c, g] = heights[0] + (place - at) * (heights[1] - heights[0]) if inside else 0.0
-            _expanded(-middle, scale, of_power, of_end, ends, found[2:, c, g])
-    return found
+            values[1, c, g] = heights[0] + (place - at) * (heights[1] - heights[0]) if inside else 0.0
+            _expanded(-middle, scale, of_power, of_end, ends, values[2:, c, g])
+    return values
 
 
 @_compile
@@ -89,7 +89,7 @@ def _heights(middle, sd, likelihood, laplace, nodes, tiny, heights):
 
 
 @_compile
-def _expanded(away, sd, power, end, ends, found):
+def _expanded(away, sd, power, end, ends, expansion):
     """Value, slope and bend so far from the mode: `Shape.expanded`."""
     width = ends * sd
     t = away / width
@@ -104,4 +104,4 @@ def _expanded(away, sd, power, end, ends, found):
         side = 1 if t > 0 else 0
         value += beyond * (end[1, side] - 0.5 * end[2, side] * beyond)
         slope, bend = end[1, side] - end[2, side] * beyond, end[2, side]
-    found[0], found[1], found[2] = value, slope / width, bend / (width * width)
+    expansion[0], expansion[1], expansion[2] = value, slope / width, bend / (width * width)

@@ -32,7 +32,7 @@ ENDS = 3.0  # standard deviations from the mode to where cells are looked at
 NODES = np.linspace(-6.0, 6.0, 31)  # standard deviations from the mode: where the slab is integrated
 LEAST_BEND = 0.01  # of the bend at the mode, so that a spike's parabola has an integral
 WIDE = 1 / 9  # precision, in the slab's units, that keeps the mode within sight of the slab
-TINY = 1e-300
+TINY = 1e-300  # added to what is divided by, or has a logarithm
 FARTHEST = 3.0  # that a step towards the mode moves the predictor of a cell
 
 

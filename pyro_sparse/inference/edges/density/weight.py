@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import erfcx, expit, log_ndtr, ndtri_exp
 
 __all__ = [
+    "FAR",
     "LEAST_PRECISION",
     "Component",
     "Slabs",
@@ -34,7 +35,7 @@ LEAST_PRECISION = 1e-10
 
 _LOG_2PI = np.log(2 * np.pi)
 _WHOLE = 30.0  # of a normal distribution nothing is beyond, and erfcx of less does not overflow
-_FAR = 60.0  # beyond, a truncated normal is an exponential up to 1e-8, and differences lose as much
+FAR = 60.0  # beyond, a truncated normal is an exponential up to 1e-8, and differences lose as much
 
 
 class Component(NamedTuple):
@@ -232,11 +233,11 @@ def _log_cut(x: Array) -> Array:
 
 def _cut_moments(x: Array) -> tuple[Array, Array]:
     """Mean and variance of N(x, 1) given that it is positive."""
-    near = np.maximum(x, -_FAR)
+    near = np.maximum(x, -FAR)
     hazard = np.sqrt(2 / np.pi) / erfcx(-near / np.sqrt(2))
     mean = near + hazard
-    t = 1 / np.maximum(-x, _FAR)
-    far = x < -_FAR  # there by the first terms of their series in 1/x
+    t = 1 / np.maximum(-x, FAR)
+    far = x < -FAR  # there by the first terms of their series in 1/x
     return (
         np.where(far, t * (1 - t**2 * (2 - 10 * t**2)), mean),
         np.where(far, t**2 * (1 - t**2 * (6 - 50 * t**2)), 1 - mean * hazard),
@@ -284,8 +285,8 @@ def _draw_laplace(a: Array, b: Array, rate: Array, rng: np.random.Generator) -> 
     positive = rng.random(rate.shape) < expit(_log_cut(up) - _log_cut(down))
     x = np.where(positive, up, down)
     tail = np.log1p(-rng.random(x.shape))  # of the part above zero, as a log probability
-    near = np.maximum(x, -_FAR)
+    near = np.maximum(x, -FAR)
     size = near - ndtri_exp(tail + log_ndtr(near))
-    size = np.where(x < -_FAR, tail / np.minimum(x, -_FAR), size)
+    size = np.where(x < -FAR, tail / np.minimum(x, -FAR), size)
     size = np.maximum(size, 0) * s
     return np.where(positive, size, -size)

@@ -13,12 +13,11 @@ from scipy.special import erfcx
 
 from ...._utils.arrays import COMPILED as AVAILABLE
 from ...._utils.arrays import compiled as _compile
-from ..density.weight import LEAST_PRECISION
+from ..density.weight import FAR, LEAST_PRECISION
 
 __all__ = ["AVAILABLE", "angle_steps", "scaled_tail", "truncated_normal"]
 
 _HALF, _LOG_2PI = np.sqrt(0.5), np.log(2 * np.pi)
-_FAR = 60.0  # as in `density/weight.py`: beyond, a truncated normal is an exponential
 # Of erfcx(x) / t as polynomials of t = bend / (bend + x) in intervals of equal length; with 40 of degree 8
 # they are right to 3e-15.
 _BEND, _INTERVALS, _DEGREE = 3.0, 40, 8
@@ -29,7 +28,7 @@ def _erfcx_table() -> np.ndarray:
     nodes = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
     t = (np.arange(_INTERVALS)[:, None] + 0.5 * (nodes + 1)) / _INTERVALS
     series = chebyshev.chebfit(nodes, (erfcx(_BEND / t - _BEND) / t).T, _DEGREE).T
-    return np.array([chebyshev.cheb2poly(one) for one in series])
+    return np.array([chebyshev.cheb2poly(of_interval) for of_interval in series])
 
 
 _TABLE = _erfcx_table()
@@ -225,7 +224,7 @@ def truncated_normal(x, uniform):
     tail = np.log1p(-uniform)
     if uniform == 0:
         return 0.0
-    if x < -_FAR:
+    if x < -FAR:
         return max(tail / x, 0.0)
     log_p = tail + _log_cut(x) - 0.5 * x * x
     mirrored = log_p > -np.log(2.0)
