@@ -36,7 +36,12 @@ ModelT = TypeVar("ModelT", bound="FactorModel")
 
 
 def judge(
-    model: FactorModel, train: Batch, heldout: Batch | None, ranks: Ranks = ALONE, brief: bool = False
+    model: FactorModel,
+    train: Batch,
+    heldout: Batch | None,
+    ranks: Ranks = ALONE,
+    brief: bool = False,
+    exact: bool = False,
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """ELBO of each row under every restart, (restart, row): rows trained on, and held-out rows (refined).
 
@@ -52,6 +57,8 @@ def judge(
         Who shares the rows; every rank gets the same answer.
     brief : bool
         A few rows only, and none refined.
+    exact : bool
+        The encoder gives each row's best guide, so that there is nothing to refine.
     """
     if brief and heldout is not None:
         heldout = first_rows(heldout, BRIEF)
@@ -60,7 +67,8 @@ def judge(
         rows = rowwise_elbo(model, train, num_draws=4, ranks=ranks).cpu().numpy()
         if heldout is None:
             return rows, None
-        heldout_rows = (rowwise_elbo if brief else refined_elbo)(model, heldout, num_draws=16, ranks=ranks)
+        elbo_of_rows = rowwise_elbo if brief or exact else refined_elbo
+        heldout_rows = elbo_of_rows(model, heldout, num_draws=16, ranks=ranks)
         return rows, heldout_rows.cpu().numpy()
     most = train.table.most_judged
     few = first_rows(train, min(most, BRIEF) if brief else most)

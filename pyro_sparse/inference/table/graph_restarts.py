@@ -21,7 +21,7 @@ from ..._utils.declared import hooks, keeps
 from ...data.large_table import LargeTable
 from .factor_likelihood import FactorFit, Moments
 from .graph_search import best_graphs, graph_level
-from .linear_maximum import row_moments
+from .linear_maximum import any_edge_is_possible, row_moments
 from .start import Start
 
 if TYPE_CHECKING:
@@ -76,11 +76,10 @@ def searches_graphs(model: FactorModel, table: Table, schedule: Schedule | Depen
     declared = keeps(sparse, "masked decoder") and keeps(sparse.prior, "spike and slab") and not hooks(sparse)
     if not declared or not sparse.data_start or keeps(sparse.likelihood, "normal noise"):
         return False
-    free = bool(sparse.permitted.all()) and not bool(sparse.must.any())
     n_rows, n_features = table.x.shape
     sizes = _LEAST_ROWS <= n_rows <= _MOST_ROWS and n_features <= _MOST_FEATURES
     informed = cast("SpikeSlabPrior", sparse.prior).informed
-    return free and sizes and not informed and schedule.steps >= _LEAST_STEPS
+    return any_edge_is_possible(sparse) and sizes and not informed and schedule.steps >= _LEAST_STEPS
 
 
 def graph_starts(model: SparseDecoder, table: Table, kept: NDArray[np.intp]) -> list[GraphStart]:

@@ -44,7 +44,7 @@ from .graph_restarts import (
     searches_graphs,
 )
 from .latent_penalty import LatentPenalty
-from .linear_maximum import has_closed_form_maximum, put_at_maxima
+from .linear_maximum import any_edge_is_possible, has_closed_form_maximum, is_small, put_at_maxima
 from .marginal_likelihood import compared_rows
 from .number_of_factors import number_findings
 from .residual_pairs import residual_pair_findings
@@ -119,7 +119,7 @@ class TableJob:
                 f"X: has {table.x.shape[1]} column(s), the model was made for "
                 f"n_features={model.n_features}; make the model for this table"
             )
-        self.model, self.table, self.n_restarts, self.schedule = model, table, restarts, schedule
+        self.model, self.table, self.n_restarts = model, table, restarts
         self.rounded = dtype == torch.bfloat16  # the steps; all else is in single precision
         dtype = torch.float32 if self.rounded else dtype
         self.dependency, self.device, self.dtype, self.ranks = dependency, device, dtype, ranks
@@ -143,12 +143,14 @@ class TableJob:
         self.seeds = child_seeds(seed, restarts)
         copies = 1 if dependency is None else dependency.copies(model.n_factors)
         self.sizes = group_sizes(model, restarts, schedule.batch_size * copies)
-        self.n_steps = schedule.steps * len(self.sizes)
         self.setup: dict[str, Any] = {
             "n_samples": self.train.total,
             "missing": table.missing,
             "feature_names": table.feature_names,
         }
+        self.closed_form, self.schedule = self._to_maxima(schedule)
+        schedule = self.schedule
+        self.n_steps = schedule.steps * len(self.sizes)
         self._starts: dict[tuple[int, str], Start] = {}
         dependency_settings = None if dependency is None else dependency.as_dict()
         self.record = {
@@ -181,6 +183,20 @@ class TableJob:
                 **schedule.as_dict(),
             },
         )
+
+    def _to_maxima(
+        self, schedule: Schedule | DependencySchedule
+    ) -> tuple[bool, Schedule | DependencySchedule]:
+        """Whether restarts are put at the maxima of their graphs, and the schedule that leads there."""
+        if self.dependency is not None or not is_small(self.table):
+            return False, schedule
+        model = copy.deepcopy(self.model)
+        with undisturbed():
+            model.setup(n_restarts=1, **self.setup)
+        if not has_closed_form_maximum(model, self.table, schedule):
+            return False, schedule
+        graphs_are_searched = any_edge_is_possible(cast("SparseDecoder", model))
+        return True, cast("Schedule", schedule).to_graphs() if graphs_are_searched else schedule
 
     # ---- training ------------------------------------------------------------------------------------------
     def groups(self) -> list[range]:
@@ -366,13 +382,10 @@ class TableJob:
         whole.eval()
         torch.manual_seed(self.seeds[0])
         maxima = None
-        if (
-            not brief
-            and self.dependency is None
-            and has_closed_form_maximum(whole, self.table, self.schedule)
-        ):
+        if self.closed_form and not brief:
             maxima = put_at_maxima(cast("SparseDecoder", whole), self.table, self.kept)
-        trained = self._judged(whole, history, self.n_factors_init[numbers], self.bent[numbers], brief)
+        exact = maxima is not None and self.table.mask is None  # `linear_maximum.py` wrote the encoder
+        trained = self._judged(whole, history, self.n_factors_init[numbers], self.bent[numbers], brief, exact)
         if maxima is not None:
             trained = trained.at(maxima)
         elif not brief and not notes and self.ranks.size == 1 and self.dependency is None:
@@ -443,9 +456,10 @@ class TableJob:
         n_factors_init: np.ndarray,
         bent: np.ndarray,
         brief: bool = False,
+        exact: bool = False,
     ) -> TrainedRestarts:
         """The restarts of a model, what they are worth, and which is best."""
-        train, heldout = judge(model, self.train, self.heldout, self.ranks, brief)
+        train, heldout = judge(model, self.train, self.heldout, self.ranks, brief, exact)
         edges, active = _sizes(model)
         log_likelihood, parameters = None, edges
         if not brief and self.ranks.size == 1:

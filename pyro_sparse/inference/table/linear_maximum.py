@@ -48,8 +48,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Maxima",
+    "any_edge_is_possible",
     "graph_worth",
     "has_closed_form_maximum",
+    "is_small",
     "no_factor",
     "put_at_maxima",
     "row_moments",
@@ -109,6 +111,28 @@ class Maxima(NamedTuple):
         return int(np.flatnonzero(self.level >= self.level.max() - _BETTER)[0])
 
 
+def is_small(table: Table) -> bool:
+    """Whether a table has few enough rows and columns for maxima in closed form, and enough rows.
+
+    Parameters
+    ----------
+    table : Table
+    """
+    n_rows, n_features = table.x.shape
+    return _LEAST_ROWS <= n_rows <= _MOST_ROWS and n_features <= _MOST_FEATURES
+
+
+def any_edge_is_possible(model: SparseDecoder) -> bool:
+    """Whether no edge is forbidden and none required, so that a search may choose the graph.
+
+    Parameters
+    ----------
+    model : SparseDecoder
+        Set up.
+    """
+    return bool(model.permitted.all()) and not bool(model.must.any())
+
+
 def has_closed_form_maximum(
     model: FactorModel, table: Table, schedule: Schedule | DependencySchedule
 ) -> bool:
@@ -134,12 +158,10 @@ def has_closed_form_maximum(
     )
     if not declared or sparse.trainer is not None or sparse.total_correlation or sparse.beta != 1.0:
         return False
-    n_rows, n_features = table.x.shape
-    small = _LEAST_ROWS <= n_rows <= _MOST_ROWS and n_features <= _MOST_FEATURES
     prior = cast("SpikeSlabPrior", sparse.prior)
     scales = prior.scales()
     free_scale = sparse.likelihood.standardise and (scales is None or scales.slab >= _LEAST_SLAB)
-    return small and free_scale and not prior.informed and schedule.steps >= _LEAST_STEPS
+    return is_small(table) and free_scale and not prior.informed and schedule.steps >= _LEAST_STEPS
 
 
 @torch.no_grad()
@@ -157,7 +179,7 @@ def put_at_maxima(model: SparseDecoder, table: Table, kept: NDArray[np.intp]) ->
     unit = table.unit(model.likelihood)
     mean, everyone = row_moments(table, np.arange(len(table.x)))
     learned, worth = row_moments(table, kept), graph_worth(table, mean, everyone)
-    free = bool(model.permitted.all()) and not bool(model.must.any())
+    free = any_edge_is_possible(model)
     graphs, supported, likeliest = (
         _searched(everyone, worth, model.n_factors, model.learn_factor_cov) if free else ([], None, 0)
     )

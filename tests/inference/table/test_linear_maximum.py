@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.stats import multivariate_normal
 
 import pyro_sparse as ps
 from pyro_sparse.data.read import as_table
 from pyro_sparse.inference import Schedule
 from pyro_sparse.inference.table import job
+from pyro_sparse.inference.table.by_rows import judge
 from pyro_sparse.inference.table.graph_search import best_graphs
 from pyro_sparse.inference.table.linear_maximum import (
     graph_worth,
@@ -205,6 +207,61 @@ def test_with_missing_cells_the_encoder_is_near_the_posterior():
         weighted = (w[seen] / noise[seen, None] ** 2).T
         want = np.linalg.solve(np.linalg.inv(c) + weighted @ w[seen], weighted @ (table.x[i] - centre)[seen])
         assert np.abs(location[i] - want)[used].max() < 0.5
+
+
+def test_training_to_graphs_is_short_where_a_search_improves_them():
+    """Not where edges are fixed, for then the trained graph stays, nor where the fit is a trial."""
+
+    def steps_of(n_rows=N, steps=1250, **options):
+        x = rows()[0][:n_rows]
+        model = SparseDecoder(x.shape[1], 3, **{"decoder": "linear", **options})
+        table = as_table(x, likelihood=model.likelihood)
+        made = job.TableJob(model, table, restarts=2, seed=0, schedule=Schedule(steps=steps))
+        return made.closed_form, made.schedule.steps
+
+    assert steps_of() == (True, 150)
+    assert steps_of(factor_cov=False) == (True, 150)
+    assert steps_of(anchors={0: 1}) == (True, 1250)
+    assert steps_of(forbidden=[(1, 1)]) == (True, 1250)
+    assert steps_of(steps=400) == (False, 400)
+    assert steps_of(n_rows=25) == (False, 1250)
+    assert steps_of(decoder="mlp") == (False, 1250)
+
+
+def test_held_out_rows_need_no_climb_where_the_encoder_is_exact():
+    """The best bound: a row's log density less the divergence of independent factors from its posterior."""
+    x, _ = rows()
+    model, table = set_up(x)
+    best = put_at_maxima(model, table, np.arange(N)).best
+    batch = table.batch("cpu", torch.float32)
+    w, c = (t[best].detach().double().numpy() for t in (model.weights, model.factor_cov))
+    noise = model.likelihood.noise_sd()[best, 0].detach().double().numpy()
+    centre = model.decoder.intercept[best, 0].detach().double().numpy()
+    precision = np.linalg.inv(c) + w.T @ (w / noise[:, None] ** 2)
+    apart = 0.5 * (np.log(np.diag(precision)).sum() - np.linalg.slogdet(precision)[1])
+    best_bound = multivariate_normal(centre, w @ c @ w.T + np.diag(noise**2)).logpdf(table.x) - apart
+    elbo = judge(model, batch, batch, exact=True)[1][best]
+    assert elbo.mean() == pytest.approx(best_bound.mean(), abs=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("correlated", [0.0, 0.4])
+def test_more_steps_lead_to_the_same_graph(correlated):
+    """Dense graphs, whose axes are the hardest to find."""
+    rng = np.random.default_rng([1000, round(10 * correlated)])
+    edge = rng.random((15, 3)) < 0.4
+    weight = edge * rng.uniform(0.4, 1, edge.shape) * rng.choice([-1, 1], edge.shape)
+    root = np.linalg.cholesky((1 - correlated) * np.eye(3) + correlated)
+    x = rng.normal(size=(200, 3)) @ root.T @ weight.T + 0.6 * rng.normal(size=(200, 15))
+    fits = [
+        ps.fit(SparseDecoder(n_factors=4, decoder="linear"), x, steps_to_graphs=steps, progress=False)
+        for steps in (150, 600)
+    ]
+    levels = [max(fit.settings["graph_level"]) for fit in fits]
+    assert levels[0] == pytest.approx(levels[1], abs=0.01)
+    assert [fit.history["step"].max() for fit in fits] == [150, 600]
+    graphs = [fit.weights[fit.best] != 0 for fit in fits]
+    assert {column.tobytes() for column in graphs[0].T} == {column.tobytes() for column in graphs[1].T}
 
 
 @pytest.mark.slow

@@ -45,6 +45,14 @@ def test_arrivals_deletions_and_when_all_is_settled():
     assert S.settled == 801
 
 
+def test_steps_that_lead_to_graphs():
+    """At most so many, in the same stages; all of them where nothing is said."""
+    assert S.to_graphs().steps == 150 and S.to_graphs().settled == 121
+    assert Schedule(steps=100).to_graphs().steps == 100
+    assert Schedule(steps=100, steps_to_graphs=None).to_graphs().steps == 100
+    assert Schedule(steps_to_graphs=300).to_graphs() == Schedule(steps=300, steps_to_graphs=300)
+
+
 def test_as_dict_is_json_and_complete():
     said = json.loads(json.dumps(S.as_dict()))
     assert set(said) == set(Schedule.names())
@@ -53,7 +61,14 @@ def test_as_dict_is_json_and_complete():
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("steps", 0), ("steps", 1.5), ("batch_size", 0), ("em_every", 0), ("evaluate_every", -1)],
+    [
+        ("steps", 0),
+        ("steps", 1.5),
+        ("batch_size", 0),
+        ("em_every", 0),
+        ("evaluate_every", -1),
+        ("steps_to_graphs", 0),
+    ],
 )
 def test_whole_numbers(setting, value):
     with pytest.raises(ValueError, match=f"{setting}: want a whole number of at least 1, got {value}"):
