@@ -194,6 +194,29 @@ class SpikeSlab(NamedTuple):
         edge = rng.random(a.shape) < p
         return self.draw(a, b, edge, rng), edge, p
 
+    def random_numbers(self, shape: tuple[int, ...], rng: np.random.Generator) -> tuple[Array, Array]:
+        """What `stepped` takes for each column of weights (..., feature, factor) in turn, all at once.
+
+        Parameters
+        ----------
+        shape : tuple of int
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        uniform : ndarray (factor, ..., feature)
+            For edges.
+        drawn : ndarray (factor, 2 or 1, ..., feature)
+            Uniform ones for sign and size under a Laplace slab, else a normal one.
+        """
+        *of_column, n_columns = shape
+        if self.laplace:
+            together = rng.random((n_columns, 3, *of_column))
+            return together[:, 0], together[:, 1:]
+        pairs = [(rng.random(of_column), rng.standard_normal((1, *of_column))) for _ in range(n_columns)]
+        uniform, drawn = zip(*pairs, strict=True)
+        return np.array(uniform), np.array(drawn)
+
     def draw(self, a: Array, b: Array, edge: NDArray[np.bool_], rng: np.random.Generator) -> Array:
         """Weights given the edges."""
         if self.laplace:

@@ -51,6 +51,9 @@ class Frame:
 
     def __init__(self, pivot: Array, groups: list[NDArray[np.intp]], n_chains: int, signed: bool = True):
         self.groups, self.signed = groups, signed
+        self.labels = np.zeros(pivot.shape[-1], int)
+        for number, members in enumerate(groups):
+            self.labels[members] = number
         self.empty: NDArray[np.bool_] = np.zeros(pivot.shape[-1], bool)
         if pivot.ndim == 2:
             self.empty = np.asarray(~pivot.any(0))
@@ -66,22 +69,28 @@ class Frame:
         if loading is None:
             return turn, sign
         loading = _solid(loading)
-        in_place, signs = self._in_place(loading)
-        sign[in_place] = signs[in_place]
-        for c in np.flatnonzero(~in_place):
+        clear, nearest, signs = self._clear(loading)
+        turn[clear], sign[clear] = nearest[clear], signs[clear]
+        for c in np.flatnonzero(~clear):
             turn[c], sign[c] = self._of(loading[c], self.pivot[c])
         return turn, sign
 
-    def _in_place(self, loading: Array) -> tuple[NDArray[np.bool_], Array]:
-        """Chains whose every factor is more like its own place than any other is, and signs: most draws."""
+    def _clear(self, loading: Array) -> tuple[NDArray[np.bool_], NDArray[np.intp], Array]:
+        """Chains whose places each have a factor of their own that is most like them; it, and its sign.
+
+        No match is better than such a one. Most draws have it.
+        """
         if not self.signed:
-            return np.zeros(len(loading), bool), np.ones((len(loading), loading.shape[-1]))
+            n, _, k = loading.shape
+            return np.zeros(n, bool), np.zeros((n, k), dtype=np.intp), np.ones((n, k))
         size = np.linalg.norm(loading, axis=1)
         alike = np.swapaxes(self.pivot, -1, -2) @ loading / np.where(size > 0, size, 1.0)[:, None]
-        diagonal = np.diagonal(alike, axis1=1, axis2=2)
-        nearest = np.abs(alike).argmax(-1) == np.arange(alike.shape[-1])
-        known = np.isfinite(alike).all((1, 2)) & (diagonal != 0).all(1)
-        return nearest.all(1) & known, np.where(diagonal < 0, -1.0, 1.0)
+        nearest = np.abs(alike).argmax(-1)
+        match = np.take_along_axis(alike, nearest[..., None], -1)[..., 0]
+        clear = (np.sort(nearest, -1) == np.arange(alike.shape[-1])).all(-1)
+        clear &= (self.labels[nearest] == self.labels).all(-1)
+        clear &= np.isfinite(alike).all((1, 2)) & (match != 0).all(-1)
+        return clear, nearest, np.where(match < 0, -1.0, 1.0)
 
     @property
     def learns(self) -> bool:
@@ -125,14 +134,11 @@ class Frame:
         """Mean of loadings (draw, chain, feature, factor), aligned with one another, in the fit's order."""
         draws = self._compared(loadings.reshape(-1, *loadings.shape[2:]))
         pivot = self._compared(self.pivot[0])
-        labels = np.zeros(self.pivot.shape[-1], int)
-        for number, members in enumerate(self.groups):
-            labels[members] = number
         starts = []  # with no draw's columns, factors of equal rank stay mixed
         for draw in draws[-_STARTS:]:
             turn, sign = self._of(draw, pivot)
             starts += [np.where(where, draw[:, turn] * sign, pivot) for where in (self.empty, self.learned)]
-        tried = [align(draws, start, repivot=True, groups=labels) for start in starts]
+        tried = [align(draws, start, repivot=True, groups=self.labels) for start in starts]
         best = max(tried, key=lambda alignment: float(np.nan_to_num(alignment.congruence).mean()))
         mean = apply_alignment(draws, best).mean(0)
         turn, sign = self._of(mean, pivot)

@@ -17,15 +17,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....priors import LKJ
+from ..density._compiled_weight import AVAILABLE as COMPILED
+from ..density._compiled_weight import loading_steps
 from ..density.loadings import Parabola
 from ..density.rates import drawn_log_odds, log_density
-from ..density.weight import Slabs, floor_precision
+from ..density.weight import Slabs, SpikeSlab, floor_precision
 from ..moves.axes import all_axes_move, moved_axes
 from ..moves.communalities import moved_communalities
 from ..moves.correlations import moved_correlations
@@ -237,6 +239,16 @@ class LinearChains:
         weight, edge, gram = state.weight.copy(), state.edge.copy(), moments.gram
         centred = moments.centred(state.coefficients)
         prob, prior = np.zeros(weight.shape), self.edge_log_odds(state)
+        if self._loadings_compile:
+            density = cast(SpikeSlab, self.density)
+            log_odds = np.where(self.must, np.inf, prior) + np.zeros(weight.shape)
+            uniform, drawn = density.random_numbers(weight.shape, rng)
+            loading_steps(
+                weight, edge, prob, gram, centred, np.ascontiguousarray(state.noise), log_odds,
+                self.permitted, density.laplace, float(np.max(density.ratio)), float(self.slab_scale),
+                uniform, drawn,
+            )  # fmt: skip
+            return weight, edge, prob
         for k in range(weight.shape[-1]):
             a, b = self._column(k, weight, state, gram, centred)
             log_odds = np.where(self.must[:, k], np.inf, prior[..., k])
@@ -245,6 +257,11 @@ class LinearChains:
             weight[..., k] = np.where(may, self.slab_scale * new, 0.0)
             edge[..., k], prob[..., k] = there & may, p * may
         return weight, edge, prob
+
+    @property
+    def _loadings_compile(self) -> bool:
+        """Whether columns can be drawn in machine code, from the same random numbers."""
+        return COMPILED and isinstance(self.density, SpikeSlab) and bool(np.any(self.density.ratio))
 
     def _column(
         self, k: int, weight: Array, state: LinearState, gram: Array, cross: Array

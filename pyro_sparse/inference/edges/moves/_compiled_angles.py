@@ -1,37 +1,19 @@
 r"""Angles between factors with loadings summed out (`marginal_angles.py`), compiled: all pairs in one call.
 
 Normal noise, and slab and spike that are normal or Laplace. Random numbers are given. Features are the last
-axis. A density is kept as a factor and a logarithm, so that of many only one logarithm is taken. erfcx is a
-table of polynomials made from SciPy's.
+axis. A density is kept as a factor and a logarithm, as in `density/_compiled_weight.py`.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.polynomial import chebyshev
-from scipy.special import erfcx
 
 from ...._utils.arrays import COMPILED as AVAILABLE
 from ...._utils.arrays import compiled as _compile
-from ..density.weight import FAR, LEAST_PRECISION
+from ..density._compiled_weight import ROOT_HALF, norm, weight_under
+from ..density.weight import LEAST_PRECISION
 
-__all__ = ["AVAILABLE", "angle_steps", "scaled_tail", "truncated_normal"]
-
-_HALF, _LOG_2PI = np.sqrt(0.5), np.log(2 * np.pi)
-# Of erfcx(x) / t as polynomials of t = bend / (bend + x) in intervals of equal length; with 40 of degree 8
-# they are right to 3e-15.
-_BEND, _INTERVALS, _DEGREE = 3.0, 40, 8
-
-
-def _erfcx_table() -> np.ndarray:
-    """Coefficients (interval, power), of t in units of half an interval from its middle."""
-    nodes = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
-    t = (np.arange(_INTERVALS)[:, None] + 0.5 * (nodes + 1)) / _INTERVALS
-    series = chebyshev.chebfit(nodes, (erfcx(_BEND / t - _BEND) / t).T, _DEGREE).T
-    return np.array([chebyshev.cheb2poly(of_interval) for of_interval in series])
-
-
-_TABLE = _erfcx_table()
+__all__ = ["AVAILABLE", "angle_steps"]
 
 
 @_compile
@@ -69,7 +51,7 @@ def angle_steps(
             for f in range(g):
                 a[f] = max(a[f] * slab_scale * slab_scale / noise[c, f], LEAST_PRECISION)
                 b[f] *= slab_scale / noise[c, f]
-                root[f] = _HALF / np.sqrt(a[f])
+                root[f] = ROOT_HALF / np.sqrt(a[f])
             begun = np.arccos(min(max(cov[c, i, j], -1.0), 1.0))
             best, cos, alpha, beta = -np.inf, 0.0, 1.0, 0.0
             for p in range(by.shape[1]):
@@ -99,17 +81,14 @@ def angle_steps(
                 centred[c, i, f] = alpha * centred[c, i, f] + beta * centred[c, j, f]
                 if permitted[j, f]:
                     tilt = b[f] - beta / alpha * first[f] * a[f]
-                    high, of_slab = _norm(a[f], tilt, root[f], 1.0, laplace)
-                    low, of_spike = _norm(a[f], tilt, root[f], spike, laplace)
+                    high, of_slab = norm(a[f], tilt, root[f], 1.0, laplace)
+                    low, of_spike = norm(a[f], tilt, root[f], spike, laplace)
                     against = log_spike[c, j, f] + low - log_slab[c, j, f] - high
                     against = np.exp(min(against, 700.0)) * of_spike / of_slab
                     there = uniform[m, c, f] < 1 / (1 + against)
                     scale = 1.0 if there else spike
-                    if laplace:
-                        size = _laplace(a[f], tilt, scale, drawn[m, 0, c, f], drawn[m, 1, c, f])
-                    else:
-                        var = scale * scale / (1 + a[f] * scale * scale)
-                        size = var * tilt + np.sqrt(var) * drawn[m, 0, c, f]
+                    tail = drawn[m, 1, c, f] if laplace else 0.0
+                    size = weight_under(a[f], tilt, scale, laplace, drawn[m, 0, c, f], tail)
                     weight[c, j, f], edge[c, j, f] = slab_scale * size, there
             log_det[c] += 2 * np.log(alpha)
             for other in range(k):
@@ -173,8 +152,8 @@ def _log_evidence(a, b, root, first, by, permitted, log_slab, log_spike, laplace
         if permitted[f]:
             shift = by * first[f]
             tilt = b[f] - shift * a[f]
-            high, of_slab = _norm(a[f], tilt, root[f], 1.0, laplace)
-            low, of_spike = _norm(a[f], tilt, root[f], spike, laplace)
+            high, of_slab = norm(a[f], tilt, root[f], 1.0, laplace)
+            low, of_spike = norm(a[f], tilt, root[f], spike, laplace)
             high += log_slab[f]
             low += log_spike[f]
             level += shift * (b[f] - 0.5 * shift * a[f]) + max(high, low)
@@ -184,78 +163,3 @@ def _log_evidence(a, b, root, first, by, permitted, log_slab, log_spike, laplace
                 level += np.log(product)
                 product = 1.0
     return level + np.log(product)
-
-
-@_compile
-def _norm(a, b, root, scale, laplace):
-    """Logarithm and factor of the integral under exp(-a w^2/2 + b w), times the scale, up to a constant.
-
-    `root` is (2a)^(-1/2).
-    """
-    if not laplace:
-        var = scale * scale / (1 + a * scale * scale)
-        return 0.5 * b * b * var, np.sqrt(var)
-    middle, half = abs(b) * root, root / scale
-    top = middle - half  # of the larger side
-    if top < 0:
-        return 0.0, 0.5 * (scaled_tail(-top) + scaled_tail(middle + half))
-    if top > 6.1:  # all of the normal
-        return top * top, 1.0
-    return top * top, 1 + 0.5 * np.exp(-top * top) * (scaled_tail(middle + half) - scaled_tail(top))
-
-
-@_compile
-def _laplace(a, b, scale, sign, tail):
-    """A weight under a Laplace density, from two uniform numbers."""
-    s = 1 / np.sqrt(a)
-    up, down = (b - 1 / scale) * s, -(b + 1 / scale) * s
-    if sign < 1 / (1 + np.exp(min(_log_cut(down) - _log_cut(up), 700.0))):
-        return s * truncated_normal(up, tail)
-    return -s * truncated_normal(down, tail)
-
-
-@_compile
-def truncated_normal(x, uniform):
-    """N(x, 1) given that it is positive: its quantile `1 - uniform` from above.
-
-    With few operations: a guess of the normal quantile (Abramowitz and Stegun 1964, 26.2.23), and two of
-    Halley's steps, which make 4e-4 of error 1e-15.
-    """
-    tail = np.log1p(-uniform)
-    if uniform == 0:
-        return 0.0
-    if x < -FAR:
-        return max(tail / x, 0.0)
-    log_p = tail + _log_cut(x) - 0.5 * x * x
-    mirrored = log_p > -np.log(2.0)
-    if mirrored:  # what is left, without a cancellation
-        log_p = np.log(uniform + (1 - uniform) * 0.5 * np.exp(-0.5 * x * x) * scaled_tail(x * _HALF))
-    t = np.sqrt(-2 * log_p)
-    z = (2.515517 + t * (0.802853 + t * 0.010328)) / (1 + t * (1.432788 + t * (0.189269 + t * 0.001308))) - t
-    for _ in range(2):
-        cut = 0.5 * scaled_tail(-z * _HALF) if z < 0 else np.exp(_log_cut(z))
-        slope = 1 / (cut * np.sqrt(2 * np.pi))
-        step = (np.log(cut) - 0.5 * z * z - log_p) / slope
-        z -= step / (1 + 0.5 * step * (z + slope))
-    return max(x + z if mirrored else x - z, 0.0)
-
-
-@_compile
-def _log_cut(x):
-    """log of exp(x^2/2) times the normal distribution function."""
-    if x < 0:
-        return np.log(0.5 * scaled_tail(-x * _HALF))
-    return 0.5 * x * x + np.log1p(-0.5 * np.exp(-0.5 * x * x) * scaled_tail(x * _HALF))
-
-
-@_compile
-def scaled_tail(x):
-    """erfcx of what is not negative."""
-    t = _BEND / (_BEND + x)
-    place = t * _INTERVALS
-    interval = min(int(place), _INTERVALS - 1)
-    at = 2 * (place - interval) - 1
-    total = _TABLE[interval, _DEGREE]
-    for n in range(1, _DEGREE + 1):
-        total = total * at + _TABLE[interval, _DEGREE - n]
-    return t * total

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["grid", "place"]
+__all__ = ["drawn_grid", "grid", "moves", "place"]
 
 Array = NDArray[np.float64]
 
@@ -28,9 +28,21 @@ def grid(shape: tuple[int, ...], places: int, widths: tuple[float, float], rng: 
         Of all places together: least and most, uniform in the logarithm.
     rng : numpy.random.Generator
     """
+    return moves(*drawn_grid(shape, places, widths, rng), places)
+
+
+def drawn_grid(
+    shape: tuple[int, ...], places: int, widths: tuple[float, float], rng: np.random.Generator
+) -> tuple[Array, NDArray[np.intp]]:
+    """The random numbers of `grid`: logarithms of widths, and which place is the present one, (*shape)."""
     least, most = np.log(widths)
-    width = np.exp(rng.uniform(least, most, size=shape)) / places
-    return (np.arange(places).reshape(-1, *[1] * len(shape)) - rng.integers(places, size=shape)) * width
+    return rng.uniform(least, most, size=shape), rng.integers(places, size=shape)
+
+
+def moves(log_width: Array, present: NDArray[np.intp], places: int) -> Array:
+    """Moves (place, any) of grids whose random numbers are these."""
+    width = np.exp(log_width) / places
+    return (np.arange(places).reshape(-1, *[1] * width.ndim) - present) * width
 
 
 def place(level: Array, rng: np.random.Generator) -> NDArray[np.intp]:

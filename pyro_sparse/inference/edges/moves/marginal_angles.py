@@ -35,7 +35,7 @@ from ..density.loadings import LoadingLikelihood
 from ..density.weight import Slabs, SpikeSlab
 from ._compiled import by_factor
 from ._compiled_angles import AVAILABLE, angle_steps
-from .grid import grid, place
+from .grid import drawn_grid, grid, moves, place
 
 __all__ = ["MarginalAngles", "Moved"]
 
@@ -115,7 +115,7 @@ class MarginalAngles:
         """
         i, j = pair
         n, g, k = weight.shape
-        by = self._grid(n, g, rng)
+        by = grid((n,), self._places(n, g), _WIDTHS, rng)  # one of them 0
         first, second = weight[..., i] / self.slab_scale, weight[..., j] / self.slab_scale
         cos, sin, alpha, beta = _angles(cov[:, i, j], by)
         odds, free = log_odds + self._sure, self.permitted[:, i]
@@ -188,16 +188,18 @@ class MarginalAngles:
         """
         density, (n, g, k) = self.density, weight.shape
         assert isinstance(density, SpikeSlab)
-        by: list[Array] = []
-        gumbel, thresholds, sizes = [], [], []
-        n_uniform = 3 if density.laplace else 1
+        widths, present, gumbel, thresholds, sizes = [], [], [], [], []
+        n_uniform, places = 3 if density.laplace else 1, self._places(n, g)
         for _ in pairs:
-            by.append(self._grid(n, g, rng))
-            gumbel.append(rng.gumbel(size=by[-1].shape))
+            of_pair = drawn_grid((n,), places, _WIDTHS, rng)
+            widths.append(of_pair[0])
+            present.append(of_pair[1])
+            gumbel.append(rng.gumbel(size=(places, n)))
             thresholds.append(rng.random((n_uniform, n, g)))
             if not density.laplace:
                 sizes.append(rng.standard_normal((1, n, g)))
             rng.random(n)  # proposals that are exact are taken
+        by = np.swapaxes(moves(np.array(widths), np.array(present), places), 0, 1)
         uniform = np.array(thresholds)
         drawn = uniform[:, 1:].copy() if density.laplace else np.array(sizes)
         weight, edge, cov = by_factor(weight), by_factor(edge), cov.copy()
@@ -209,14 +211,15 @@ class MarginalAngles:
             np.moveaxis(gram, 1, -1).copy(), by_factor(centred), np.ascontiguousarray(noise),
             -np.logaddexp(0, -odds), -np.logaddexp(0, odds) - np.log(spike), by_factor(self.permitted),
             density.laplace, spike, float(self.slab_scale),
-            np.array(prior.concentration), prior.log_weights(k), np.array(by), np.array(gumbel),
+            np.array(prior.concentration), prior.log_weights(k), np.ascontiguousarray(by), np.array(gumbel),
             uniform[:, 0].copy(), drawn,
         )  # fmt: skip
         return by_factor(weight), by_factor(edge), cov, maps
 
-    def _grid(self, n: int, g: int, rng: np.random.Generator) -> Array:
-        """By how much the angle of each chain may move, (place, chain), one of them 0."""
-        return grid((n,), int(np.clip(_CELLS / (n * g), 2, _PLACES)), _WIDTHS, rng)
+    @staticmethod
+    def _places(n: int, g: int) -> int:
+        """How many angles each chain may move to, one of them its present one."""
+        return int(np.clip(_CELLS / (n * g), 2, _PLACES))
 
     def _summed_out(
         self, j: int, log_odds: Array, likelihood: LoadingLikelihood, shift: Array

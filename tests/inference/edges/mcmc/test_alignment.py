@@ -183,14 +183,16 @@ def test_draws_that_need_no_matching_have_the_order_and_signs_of_matched_ones(se
     frame = Frame(pivot, groups, 6)
     noise = 0.4 * rng.normal(size=(6, *pivot.shape))
     draws = pivot * rng.choice([-1, 1], (6, 1, 3)) + noise
+    draws[1], draws[2] = draws[1][:, [2, 1, 0]], draws[2][:, [0, 2, 1]]  # the latter not within the groups
     draws[3], draws[4][:, 1] = shuffled(rng), 0.0
-    in_place = frame._in_place(draws)[0]
-    assert in_place[:3].any() if seed else not in_place.any()
-    assert not in_place[4]
+    clear = frame._clear(draws)[0]
+    assert clear[0] and clear[1] and clear[2] == (len(groups) == 1) if seed else not clear.any()
+    assert not clear[4]
     quick = frame.turns(draws)
-    monkeypatch.setattr(frame, "_in_place", lambda loading: (np.zeros(6, bool), np.ones((6, 3))))
+    nothing = np.zeros(6, bool), np.zeros((6, 3), int), np.ones((6, 3))
+    monkeypatch.setattr(frame, "_clear", lambda loading: nothing)
     for got, wanted in zip(quick, frame.turns(draws), strict=True):
         np.testing.assert_array_equal(got, wanted)
     if seed == 5:
         draws[5][:] = np.nan
-        assert not Frame(pivot, groups, 6)._in_place(draws)[0][5]
+        assert not Frame(pivot, groups, 6)._clear(draws)[0][5]

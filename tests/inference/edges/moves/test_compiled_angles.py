@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import erfcx, log_ndtr, ndtri_exp
 
+from pyro_sparse.inference.edges.density._compiled_weight import AVAILABLE
 from pyro_sparse.inference.edges.density.weight import SpikeSlab
 from pyro_sparse.inference.edges.mcmc.linear import LinearChains, LinearState
 from pyro_sparse.inference.edges.moves import marginal_angles
-from pyro_sparse.inference.edges.moves._compiled_angles import AVAILABLE, scaled_tail, truncated_normal
 from pyro_sparse.inference.edges.moves.marginal_angles import MarginalAngles
 from pyro_sparse.priors import LKJ
 
@@ -101,22 +100,3 @@ def test_what_is_not_compiled(monkeypatch):
     assert not compiles(SpikeSlab(True, np.array(0.0)), LKJ(1.0))
     assert not compiles(SpikeSlab(True, np.array(0.1)), Other(1.0))
     assert not compiles(object(), LKJ(1.0))
-
-
-def test_the_table_is_erfcx():
-    x = np.concatenate([[0.0], np.linspace(0, 12, 2001), np.geomspace(1e-9, 1e15, 2001)])
-    np.testing.assert_allclose([scaled_tail(one) for one in x], erfcx(x), rtol=1e-13)
-
-
-def test_truncated_normals_are_the_quantiles():
-    rng = np.random.default_rng(0)
-    x = np.concatenate([rng.uniform(-59, 36, 2000), 2 * rng.standard_normal(2000)])
-    uniform = rng.random(4000) ** np.where(rng.random(4000) < 0.3, 8, 1)
-    want = x - ndtri_exp(np.log1p(-uniform) + log_ndtr(x))
-    got = [truncated_normal(*pair) for pair in zip(x, uniform, strict=True)]
-    np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
-    assert truncated_normal(40.0, 0.0) == truncated_normal(-40.0, 0.0) == 0.0
-    assert truncated_normal(50.0, 0.5) == pytest.approx(50.0, abs=1e-12)
-    assert truncated_normal(50.0, 1 - 2.0**-53) == pytest.approx(50 - float(ndtri_exp(-53 * np.log(2))))
-    for far in (-60.0001, -1e6):
-        assert truncated_normal(far, 0.5) == pytest.approx(np.log(2) / -far, rel=1e-3)
