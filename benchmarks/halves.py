@@ -5,7 +5,8 @@ mean, where the model holds. Real tables of kinds that no model of the package w
 (bfi, all rows and 600 of them), tests (Holzinger), measurements (wines, breast cancer, diabetes), surveys of
 elections and of marriages, of schools and of health; one normal likelihood for all columns, as a user does
 who reads no findings. `prior`: tables of 300 rows drawn from the model, where the figures should be those of
-chance. The linear decoder with its defaults, edges of the prior and practical ones.
+chance. The linear decoder with its defaults, edges of the prior and practical ones. On demand the
+personality items again, as the ordered levels that they are (`levels`) and as agreement or not (`answers`).
 
 Summed over the halves of a table: `present`, edges that they call present; `claimed`, how many of these are
 expected to be false, and `lost`, how many all rows say are; `e` the mean of lost / claimed; `absent`,
@@ -31,6 +32,12 @@ TABLES = {
     "prior": 3, "bfi": 5, "bfi_600": 5, "holzinger": 3, "wine": 4, "breast_cancer": 6, "diabetes": 4,
     "anes96": 4, "fair": 4, "star98": 4, "randhie_1000": 4,
 }  # fmt: skip
+# Tables with likelihoods of their own, run where they are named.
+LIKELIHOODS = {
+    "bfi_levels": "ordinal", "bfi_600_levels": "ordinal",
+    "bfi_answers": "bernoulli", "bfi_600_answers": "bernoulli",
+}  # fmt: skip
+AGREED = 3.5  # of six levels
 EDGES = ("prior", "practical")
 SUMS = ("present", "claimed", "lost", "absent", "claimed_absent", "gained")
 N_PRIOR, FEATURES_PRIOR = 300, 12
@@ -38,7 +45,7 @@ N_PRIOR, FEATURES_PRIOR = 300, 12
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", default=str(DEFAULT), help="folder with bfi.csv")
-    parser.add_argument("--tables", nargs="+", choices=list(TABLES), help="only these")
+    parser.add_argument("--tables", nargs="+", choices=[*TABLES, *LIKELIHOODS], help="only these")
     parser.add_argument("--edges", nargs="+", choices=EDGES, help="only these")
     parser.add_argument("--first-seed", type=int, default=0, help="begin at this seed (1000 and up: tuning)")
 
@@ -58,8 +65,10 @@ def run(table: str, edge: str, seed: int, data: str) -> Row:
     from pyro_sparse.findings.finding import findings_of
 
     x = read(table, seed, Path(data))
-    answer = edges_with_defaults(x, TABLES[table], seed, edge)
-    model = ps.models.SparseDecoder(n_factors=TABLES[table], decoder="linear")
+    likelihood = LIKELIHOODS.get(table, "normal")
+    n_factors = TABLES[_source(table)]
+    answer = edges_with_defaults(x, n_factors, seed, edge, {"likelihood": likelihood})
+    model = ps.models.SparseDecoder(n_factors=n_factors, decoder="linear", likelihood=likelihood)
     of_chains = {"progress": False}
     check = ps.calibrate.halves(model, x, answer.idata, edges=of_chains, seed=seed, progress=False)
     return {
@@ -80,6 +89,9 @@ def read(table: str, seed: int, folder: Path) -> pd.DataFrame:
     """Rows by columns; of `prior` and of parts of tables others with each seed."""
     import pyro_sparse as ps
 
+    if table in LIKELIHOODS:
+        x = read(_source(table), seed, folder)
+        return x if table.endswith("levels") else (x > AGREED).astype(float).where(x.notna())
     name, _, rows = table.partition("_") if table.endswith(("600", "1000")) else (table, "", "")
     rng = np.random.default_rng([seed, 41])
     if name == "prior":
@@ -99,6 +111,11 @@ def read(table: str, seed: int, folder: Path) -> pd.DataFrame:
         x = x.drop(columns="popul") if name == "anes96" else x.iloc[:, 2:14] if name == "star98" else x
     x = x.astype(float)
     return x.iloc[rng.permutation(len(x))[: int(rows)]] if rows else x
+
+
+def _source(table: str) -> str:
+    """The table that another one was made of."""
+    return table.rpartition("_")[0] if table in LIKELIHOODS else table
 
 
 def collect(rows: list[Row], options: argparse.Namespace) -> Row:

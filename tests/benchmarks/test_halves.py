@@ -6,6 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from benchmarks import halves
@@ -20,6 +21,18 @@ def test_tables_are_those_that_are_named(table, shape):
     assert x.shape == shape and x.to_numpy().dtype.kind == "f"
     assert np.array_equal(x, halves.read(table, 1000, Path()))
     assert np.array_equal(x, halves.read(table, 1001, Path())) == (table != "prior")
+
+
+def test_the_same_rows_as_levels_and_as_answers(monkeypatch):
+    """Of items with holes: levels as they are, answers where they are beyond the middle."""
+    items = pd.DataFrame({"A1": [1.0, 6.0, np.nan, 4.0], "A2": [3.0, np.nan, 4.0, 2.0]})
+    loaded = type("Loaded", (), {"x": items})
+    monkeypatch.setattr("pyro_sparse.datasets.load_bfi", lambda path: loaded)
+    levels, answers = (halves.read(f"bfi_{kind}", 1000, Path()) for kind in ("levels", "answers"))
+    pd.testing.assert_frame_equal(levels, items)
+    np.testing.assert_array_equal(answers, [[0, 0], [1, np.nan], [np.nan, 1], [1, 0]])
+    options = Namespace(tables=None, edges=["prior"], quick=False, seeds=1, first_seed=1000, data="")
+    assert not {task["table"] for task in halves.tasks(options)} & set(halves.LIKELIHOODS)
 
 
 def test_seeds_of_a_table_are_summed_and_e_values_averaged():
