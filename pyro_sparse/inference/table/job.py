@@ -21,7 +21,7 @@ from ..._utils.version import __version__
 from ...data.checks.factors import doubted_by_columns
 from ...data.read import Table
 from ...findings.finding import Finding
-from ...graphs.restart_choice import charged, chosen_restart, found_factors
+from ...graphs.restart_choice import chosen_restart, found_factors
 from ...posterior.rival_restarts import only_restart, prescribed_edges, restart_findings, unconfirmed
 from ..training import checkpoint as files
 from ..training.group_draws import GroupDraws
@@ -403,7 +403,10 @@ class TableJob:
                 **(
                     {}
                     if trained.log_likelihood is None
-                    else {"log_likelihood": np.round(trained.log_likelihood.mean(1), 6).tolist()}
+                    else {
+                        "log_likelihood": np.round(trained.log_likelihood.mean(1), 6).tolist(),
+                        "correlations": (trained.parameters - trained.edges).tolist(),
+                    }
                 ),
                 **({"searched": sorted(maxima.searched)} if maxima is not None and maxima.searched else {}),
                 **(
@@ -449,9 +452,9 @@ class TableJob:
         edges, active = _sizes(model)
         log_likelihood, parameters = None, edges
         if not brief and self.ranks.size == 1:
-            log_likelihood = compared_rows(model, self.table, np.isfinite(train).all(1))
-        if log_likelihood is not None:
-            parameters = charged(edges, active, model.learn_factor_cov)
+            compared = compared_rows(model, self.table, np.isfinite(train).all(1))
+            if compared is not None:
+                log_likelihood, parameters = compared.log_density, edges + compared.correlations
         trained = TrainedRestarts(
             train, heldout, edges, parameters, 0, history, n_factors_init, bent, [], None, [], log_likelihood
         )
