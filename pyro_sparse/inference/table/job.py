@@ -45,6 +45,7 @@ from .graph_restarts import (
 )
 from .latent_penalty import LatentPenalty
 from .linear_maximum import has_closed_form_maximum, put_at_maxima
+from .lost_factors import lost_factor_findings
 from .marginal_likelihood import compared_rows
 from .number_of_factors import number_findings
 from .residual_pairs import residual_pair_findings
@@ -427,6 +428,8 @@ class TableJob:
             fit.findings.extend(unconfirmed(fit.alignment["congruence"], best, fit.factor_names))
         if maxima is not None:
             fit.findings.extend([*maxima.findings(), *number_findings(fit)])
+        elif not brief:
+            fit.findings.extend(lost_factor_findings(fit))
         fit.findings.extend(restart_findings(fit))
         fit.findings.extend(axis_findings(fit, trained.search))
         if getattr(whole, "prior", None) is not None and np.isfinite(trained.rows[best]).all():
