@@ -11,7 +11,6 @@ import numpy as np
 __all__ = [
     "best_restart",
     "bic",
-    "charged",
     "chosen_restart",
     "found_factors",
     "likeliest_restart",
@@ -82,24 +81,6 @@ def bic(rows: np.ndarray, edges: np.ndarray, n_rows: int) -> np.ndarray:
     """
     level = np.where(np.isfinite(rows).all(1), n_rows * rows.mean(1), -np.inf)
     return np.asarray(level - 0.5 * edges * np.log(n_rows))
-
-
-def charged(edges: np.ndarray, active: np.ndarray, correlated: bool) -> np.ndarray:
-    """What a criterion charges each restart for, (restart,): edges, and correlations that were learned.
-
-    Parameters
-    ----------
-    edges, active : ndarray of int (restart,)
-        Edges and factors in use.
-    correlated : bool
-        Whether correlations of factors are learned.
-
-    Examples
-    --------
-    >>> charged(np.array([9, 12]), np.array([1, 3]), True).tolist()
-    [9, 15]
-    """
-    return np.asarray(edges + active * (active - 1) // 2 if correlated else edges)
 
 
 def chosen_restart(

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..findings.finding import Finding, found_by_one_restart, replaced_in_rivals
 from ..graphs.alignment import SAME_FACTOR, SAME_LATENTS
-from ..graphs.restart_choice import bic, charged, found_factors
+from ..graphs.restart_choice import bic, found_factors
 from ..graphs.selection import kept_restarts
 
 if TYPE_CHECKING:
@@ -87,10 +87,8 @@ def criterion_of(fit: Fit) -> tuple[np.ndarray, float]:
     """
     if "graph_level" in fit.settings:
         return np.asarray(fit.settings["graph_level"], dtype=float), _AS_LIKELY
-    if "log_likelihood" in fit.settings:
-        edge = np.asarray(fit.weights) != 0
-        active = found_factors(edge, prescribed_in_fit(fit))
-        parameters = charged(edge.sum((1, 2)), active, fit.model.learn_factor_cov)
+    if "correlations" in fit.settings:
+        parameters = (np.asarray(fit.weights) != 0).sum((1, 2)) + np.asarray(fit.settings["correlations"])
         per_row = np.asarray(fit.settings["log_likelihood"], dtype=float)[:, None]
         return bic(per_row, parameters, fit.table.n_counted), _ABOUT_AS_LIKELY
     return level_of(fit), _AS_GOOD

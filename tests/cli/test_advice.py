@@ -124,6 +124,7 @@ REACHED = [
     "inference/arguments.py", "inference/edges/density/scales.py", "inference/fit.py",
     "inference/table/axis_findings.py",
     "inference/table/depth.py", "inference/table/job.py", "inference/table/linear_maximum.py",
+    "inference/table/lost_factors.py",
     "inference/table/number_of_factors.py", "inference/table/residual_pairs.py",
     "inference/table/table_notes.py", "inference/table/unexplained.py",
     "inference/training/*.py", "likelihoods/*.py", "models/base.py", "models/lavaan.py",

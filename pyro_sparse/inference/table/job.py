@@ -21,7 +21,7 @@ from ..._utils.version import __version__
 from ...data.checks.factors import doubted_by_columns
 from ...data.read import Table
 from ...findings.finding import Finding
-from ...graphs.restart_choice import charged, chosen_restart, found_factors
+from ...graphs.restart_choice import chosen_restart, found_factors
 from ...posterior.rival_restarts import only_restart, prescribed_edges, restart_findings, unconfirmed
 from ..training import checkpoint as files
 from ..training.group_draws import GroupDraws
@@ -45,6 +45,7 @@ from .graph_restarts import (
 )
 from .latent_penalty import LatentPenalty
 from .linear_maximum import any_edge_is_possible, has_closed_form_maximum, is_small, put_at_maxima
+from .lost_factors import lost_factor_findings
 from .marginal_likelihood import compared_rows
 from .number_of_factors import number_findings
 from .residual_pairs import residual_pair_findings
@@ -416,7 +417,10 @@ class TableJob:
                 **(
                     {}
                     if trained.log_likelihood is None
-                    else {"log_likelihood": np.round(trained.log_likelihood.mean(1), 6).tolist()}
+                    else {
+                        "log_likelihood": np.round(trained.log_likelihood.mean(1), 6).tolist(),
+                        "correlations": (trained.parameters - trained.edges).tolist(),
+                    }
                 ),
                 **({"searched": sorted(maxima.searched)} if maxima is not None and maxima.searched else {}),
                 **(
@@ -437,6 +441,8 @@ class TableJob:
             fit.findings.extend(unconfirmed(fit.alignment["congruence"], best, fit.factor_names))
         if maxima is not None:
             fit.findings.extend([*maxima.findings(), *number_findings(fit)])
+        elif not brief:
+            fit.findings.extend(lost_factor_findings(fit))
         fit.findings.extend(restart_findings(fit))
         fit.findings.extend(axis_findings(fit, trained.search))
         if getattr(whole, "prior", None) is not None and np.isfinite(trained.rows[best]).all():
@@ -463,9 +469,9 @@ class TableJob:
         edges, active = _sizes(model)
         log_likelihood, parameters = None, edges
         if not brief and self.ranks.size == 1:
-            log_likelihood = compared_rows(model, self.table, np.isfinite(train).all(1))
-        if log_likelihood is not None:
-            parameters = charged(edges, active, model.learn_factor_cov)
+            compared = compared_rows(model, self.table, np.isfinite(train).all(1))
+            if compared is not None:
+                log_likelihood, parameters = compared.log_density, edges + compared.correlations
         trained = TrainedRestarts(
             train, heldout, edges, parameters, 0, history, n_factors_init, bent, [], None, [], log_likelihood
         )

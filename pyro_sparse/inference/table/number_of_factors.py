@@ -22,17 +22,17 @@ from ...data.large_table import LargeTable
 from ...findings.finding import Finding
 from ...graphs.alignment import SAME_FACTOR, similarity
 from ...posterior.rival_restarts import criterion_of
+from .cell_correlations import cell_eigenvalues
 from .factor_likelihood import FactorFit, Moments
 from .graph_search import best_graphs
-from .linear_maximum import graph_worth, no_factor, row_moments
-from .parallel_analysis import Eigenvalues, beside_noise, number_probabilities
+from .linear_maximum import any_edge_is_possible, graph_worth, no_factor, row_moments
+from .parallel_analysis import Eigenvalues, number_probabilities
 
 if TYPE_CHECKING:
-    from ...data.table import Table
     from ...models.sparse_decoder import SparseDecoder
     from .result import Fit
 
-__all__ = ["number_findings", "number_of_factors"]
+__all__ = ["kept_factors", "number_findings", "number_of_factors"]
 
 Array = NDArray[np.float64]
 # Probability of other numbers from which a factor that they do not have cannot be surer than `present` asks.
@@ -43,7 +43,6 @@ _SETTLED_BY = {
     "more": "more rows, or no more factors than theory gives (n_factors)",
 }
 _FURTHER = 1  # eigenvalues after those of all factors offered
-_RIDGE = 1e-9
 
 
 def number_of_factors(fit: Fit) -> pd.DataFrame:
@@ -59,15 +58,15 @@ def number_of_factors(fit: Fit) -> pd.DataFrame:
             "a file, or its table is read by rows); ask the fit before it is saved, or fit a part of the rows"
         )
     mean, moments = row_moments(fit.table, np.arange(len(fit.table.x)))
-    eigenvalues = _eigenvalues(fit.table, mean, moments)
-    offered, kept = int(fit.model.n_factors), _kept(fit)
+    eigenvalues = cell_eigenvalues(fit, mean, moments)
+    offered, kept = int(fit.model.n_factors), kept_factors(fit)
     size = min(len(eigenvalues.value), max(offered, kept) + _FURTHER)
     criterion, restarts = np.full(size + 1, -np.inf), np.zeros(size + 1, dtype=int)
     used = (np.asarray(fit.weights) != 0).any(1).sum(1)
     np.add.at(restarts, used, 1)
     if {"graph_level", "log_likelihood"} & set(fit.settings):
         np.maximum.at(criterion, used, criterion_of(fit)[0])
-    searched = "graph_level" in fit.settings and _may_have_any_edge(fit)
+    searched = "graph_level" in fit.settings and any_edge_is_possible(cast("SparseDecoder", fit.model))
     if searched:
         worth = graph_worth(fit.table, mean, moments)
         criterion[0] = max(criterion[0], worth(no_factor(moments)))
@@ -120,11 +119,11 @@ def number_findings(fit: Fit) -> list[Finding]:
     list of Finding
         At most one of fewer factors and one of more; notes where all factors would be the same.
     """
-    kept = _kept(fit)
+    kept = kept_factors(fit)
     if not fit.settings.get("supported_factors") or not kept:
         return []
     mean, moments = row_moments(fit.table, np.arange(len(fit.table.x)))
-    eigenvalues = _eigenvalues(fit.table, mean, moments)
+    eigenvalues = cell_eigenvalues(fit, mean, moments)
     worth = graph_worth(fit.table, mean, moments)
     probability = _bounded(fit, eigenvalues)
     others = [
@@ -167,11 +166,16 @@ def _bounded(fit: Fit, eigenvalues: Eigenvalues) -> Array:
     """Probabilities of 1, 2, ... factors by parallel analysis, up to those that likelihood makes."""
     offered = int(fit.model.n_factors)
     likeliest = int(fit.settings.get("likeliest_factors", offered))
-    return number_probabilities(eigenvalues.above, max(min(likeliest, offered), _kept(fit), 1))
+    return number_probabilities(eigenvalues.above, max(min(likeliest, offered), kept_factors(fit), 1))
 
 
-def _kept(fit: Fit) -> int:
-    """Factors with an edge in the best restart."""
+def kept_factors(fit: Fit) -> int:
+    """Factors with an edge in the best restart.
+
+    Parameters
+    ----------
+    fit : Fit
+    """
     return int((np.asarray(fit.weights)[int(fit.best)] != 0).any(0).sum())
 
 
@@ -179,33 +183,3 @@ def _has_neighbours(criterion: Array, offered: int) -> bool:
     """Whether the numbers beside the best one were tried, as far as they were offered."""
     best = int(criterion.argmax())
     return bool(np.isfinite(criterion[max(best - 1, 0) : min(best + 1, offered) + 1]).all())
-
-
-def _may_have_any_edge(fit: Fit) -> bool:
-    """Whether nothing is forbidden or required, so that graphs of a search are graphs of the model."""
-    model = cast("SparseDecoder", fit.model)
-    return bool(model.permitted.all()) and not bool(model.must.any())
-
-
-def _eigenvalues(table: Table, mean: Array, moments: Moments) -> Eigenvalues:
-    """Of the correlations of a table's cells, as the encoder sees them."""
-    covariance = table.freedom * moments.covariance
-    x = np.asarray(table.inputs, dtype=float) - mean
-    if table.mask is not None:
-        x = _expected(x, np.asarray(table.mask), covariance)
-    sd = np.sqrt(np.diag(covariance))
-    correlation = cast(Array, covariance / np.outer(sd, sd))
-    return beside_noise(x / sd, correlation, moments.n_rows)
-
-
-def _expected(x: Array, seen: NDArray[np.bool_], covariance: Array) -> Array:
-    """Centred cells, and those that are missing as expected given the others of their row."""
-    filled = np.where(seen, x, 0.0)
-    patterns, which = np.unique(seen, axis=0, return_inverse=True)
-    for p, here in enumerate(patterns):
-        if not here.all() and here.any():
-            rows = np.flatnonzero(which.reshape(-1) == p)
-            known = covariance[np.ix_(here, here)] + _RIDGE * np.eye(int(here.sum()))
-            gain = np.linalg.solve(known, covariance[np.ix_(here, ~here)])
-            filled[np.ix_(rows, ~here)] = filled[np.ix_(rows, here)] @ gain
-    return filled

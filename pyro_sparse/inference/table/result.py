@@ -435,11 +435,13 @@ class Fit(FitResult):
         Returns
         -------
         DataFrame
-            A row for each number of factors, from 0. `eigenvalue` of the correlations of the columns, `sd`,
-            by how much it may differ from that of the population, `noise`, its mean in tables of noise
-            (parallel analysis), and `above`, the probability that the population's is above that. `criterion`
-            of the best graph with so many factors, in nats beside the best one (an approximate log evidence),
-            where the rows' factors have been summed out, and how many `restarts` ended with so many.
+            A row for each number of factors, from 0. `eigenvalue` of the correlations of the columns (of
+            yes/no answers and ordered levels less what their cuts add: rare ones go with rare ones; of counts
+            those of their logarithms), `sd`, by how much it may differ from that of the population, `noise`,
+            its mean in tables of noise (parallel analysis), and `above`, the probability that the
+            population's is above that. `criterion` of the best graph with so many factors, in nats beside the
+            best one (an approximate log evidence), where the rows' factors have been summed out, and how many
+            `restarts` ended with so many.
             `probability` of the number: where a graph explains the table exactly, by the criterion; where
             none does, by the eigenvalues. NaN where there is no criterion, or none of the numbers beside the
             best one. `kept`: the fit's number.
@@ -451,7 +453,9 @@ class Fit(FitResult):
 
         References
         ----------
-        Horn (1965), A rationale and test for the number of factors in factor analysis, Psychometrika 30(2)
+        Horn (1965), A rationale and test for the number of factors in factor analysis, Psychometrika 30(2);
+        Cho, Li and Bandalos (2009), Accuracy of the parallel analysis procedure with polychoric correlations,
+        Educational and Psychological Measurement 69(5)
         """
         return number_of_factors(self)
 

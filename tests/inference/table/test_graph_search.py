@@ -17,6 +17,7 @@ from pyro_sparse.inference.table.graph_search import (
     graph_level,
     improved,
     most_factors,
+    rotated_graph,
 )
 
 
@@ -129,3 +130,16 @@ def test_ledermanns_bound():
     for g in range(3, 60):
         k = most_factors(g)
         assert (g - k) ** 2 >= g + k and (g - k - 1) ** 2 < g + k + 1
+
+
+def test_a_rotated_graph_has_as_many_factors_as_are_asked_for():
+    """Salient loadings of three factors, of which the search would drop one that is hardly there."""
+    weights = np.kron(np.eye(3), np.ones((3, 1))) * np.array([0.7, 0.7, 0.35])
+    covariance = weights @ weights.T
+    np.fill_diagonal(covariance, 1.0)
+    moments = Moments(covariance, 60)
+    assert best_graphs(moments, 3)[0].edge.shape[1] == 2
+    graph = rotated_graph(moments, 3)
+    order = np.abs(graph.loadings).argmax(0).argsort()
+    np.testing.assert_allclose(np.abs(graph.loadings[:, order]), weights, atol=0.02)
+    np.testing.assert_array_equal(rotated_graph(moments, 3, False).edge.sum(0), [3, 3, 3])

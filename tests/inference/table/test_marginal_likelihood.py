@@ -10,7 +10,12 @@ import pytest
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse.inference.table.marginal_likelihood import at_maximum, row_log_likelihood, sums_out_factors
+from pyro_sparse.inference.table.marginal_likelihood import (
+    at_maximum,
+    compared_rows,
+    row_log_likelihood,
+    sums_out_factors,
+)
 from pyro_sparse.posterior.rival_restarts import criterion_of
 
 N, G, K = 30, 5, 2
@@ -77,8 +82,7 @@ def test_a_bound_is_below_it_and_restarts_are_compared_by_it():
     assert (np.asarray(fit.elbo) < level + 0.05).all()
     criterion, margin = criterion_of(fit)
     assert criterion[fit.best] > criterion.max() - 0.1 and margin == 5.0
-    used = (fit.weights != 0).any(1).sum(1)
-    charged = (fit.weights != 0).sum((1, 2)) + used * (used - 1) // 2
+    charged = (fit.weights != 0).sum((1, 2)) + np.array(fit.settings["correlations"])
     np.testing.assert_allclose(criterion, N * level - 0.5 * charged * np.log(N), atol=1e-2)
 
 
@@ -103,6 +107,23 @@ def test_restarts_with_one_graph_have_one_maximum():
     assert not best.weights[:, ~edge].any()
     torch.testing.assert_close(best.factor_cov.diagonal(dim1=-2, dim2=-1), torch.ones(3, K))
     assert torch.equal(model.weights != 0, edge.expand(3, -1, -1))
+
+
+@pytest.mark.parametrize("between, charged", [(0.0, 0), (0.6, 1)])
+def test_a_correlation_is_charged_where_it_is_worth_it(between, charged):
+    rng, edge = np.random.default_rng(3), np.kron(np.eye(K), np.ones((4, 1)))
+    f = 2.0 * rng.multivariate_normal(np.zeros(K), [[1.0, between], [between, 1.0]], 300) @ edge.T
+    x = (rng.random(f.shape) < 1 / (1 + np.exp(-f))).astype(float)
+    fit = fitted(x, "bernoulli", restarts=2, steps=60)
+    with torch.no_grad():
+        fit.model.weights.copy_(1.5 * torch.as_tensor(edge))
+    compared = compared_rows(fit.model, fit.table, np.array([True, False]))
+    assert compared.correlations[0] == charged and compared.correlations[1] == 0
+    assert np.isneginf(compared.log_density[1]).all()
+    batch = fit.table.batch(torch.device("cpu"), torch.float32)
+    full = row_log_likelihood(at_maximum(fit.model, batch), batch)[0].sum()
+    lost = float(full) - compared.log_density[0].sum()  # by a zero in the place of what chance made
+    assert abs(lost) < (0.5 * np.log(300) if charged == 0 else 1e-3)
 
 
 @pytest.mark.parametrize("likelihood, decoder", [("normal", "linear"), ("bernoulli", "mlp")])
