@@ -441,6 +441,55 @@ def group_cell(seed: int) -> Case:
     return Case(x, w, "normal", {"groups": groups}, (f"; row '{i}')",), (j,))
 
 
+def shifted_counts(rng: np.random.Generator, y: np.ndarray, likelihood: str) -> np.ndarray:
+    """Counts whose log rates are .6 y beside a column's level: Poisson, or with gamma noise of shape 2."""
+    rate = np.exp(rng.uniform(0.5, 2.5, y.shape[1]) + 0.6 * y)
+    return rng.poisson(rate * (rng.gamma(2.0, 0.5, y.shape) if likelihood != "poisson" else 1.0)).astype(
+        float
+    )
+
+
+def shifted_batches(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Two to four shuffled batches whose latent variables differ by sd 1 to 1.5, and loadings."""
+    n, k = int(rng.integers(400, 1001)), int(rng.integers(2, 4))
+    w = loadings(rng, int(rng.integers(12, 25)), k)
+    n_batches, sd = int(rng.integers(2, 5)), rng.uniform(1.0, 1.5)
+    batch = rng.permutation(np.arange(n) % n_batches)
+    return factors(rng, n, k) @ w.T + (sd * rng.normal(size=(n_batches, len(w))))[batch], w
+
+
+def batches_of_counts(seed: int) -> Case:
+    """`batches` of counts whose rows are shuffled and not named; sd of log rates .6 to .9 between batches."""
+    rng = np.random.default_rng([seed, 23])
+    y, w = shifted_batches(rng)
+    likelihood = ["poisson", "negative_binomial"][seed % 2]
+    return Case(framed(shifted_counts(rng, y, likelihood)), w, likelihood, {}, ("batches",))
+
+
+def batches_of_levels(seed: int) -> Case:
+    """`batches` of four to seven ordered levels, cut where columns have their own thresholds."""
+    rng = np.random.default_rng([seed, 24])
+    y, w = shifted_batches(rng)
+    y = y + 0.7 * rng.normal(size=y.shape)
+    cuts = np.linspace(-1.3, 1.3, int(rng.integers(3, 7)))
+    skew = rng.uniform(-0.7, 0.7, len(w))
+    x = np.stack([np.digitize(y[:, j] / y[:, j].std(), cuts + skew[j]) + 1.0 for j in range(len(w))], 1)
+    return Case(framed(x), w, "ordinal", {}, ("batches",))
+
+
+def far_counts(seed: int) -> Case:
+    """One to five per cent of the rows of counts multiplied by 5 to 20, or with a scale for each column."""
+    rng = np.random.default_rng([seed, 25])
+    n, k = int(rng.integers(250, 501)), int(rng.integers(2, 5))
+    w = loadings(rng, k * int(rng.integers(3, 6)), k)
+    likelihood = ["poisson", "negative_binomial"][seed % 2]
+    x = shifted_counts(rng, factors(rng, n, k) @ w.T, likelihood)
+    which = rng.choice(n, max(3, int(rng.uniform(0.01, 0.05) * n)), replace=False)
+    scale = np.exp(rng.choice([-1.5, 1.5], len(w))) if seed % 4 == 2 else rng.uniform(5, 20)
+    x[which] = np.rint(x[which] * scale)
+    return Case(framed(x), w, likelihood, {}, ("stand apart from all others",))
+
+
 KINDS: dict[str, Callable[[int], Case]] = {
     "near_copy": near_copy, "dependent": dependent, "one_hot": one_hot, "shares": shares,
     "duplicates": duplicates, "careless": careless, "cell": cell, "blocks": blocks, "likert": likert,
@@ -448,6 +497,7 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "coded_levels": coded_levels, "codes": codes, "filled": filled, "no_counts": no_counts,
     "linked_blocks": linked_blocks, "curved_copy": curved_copy, "named_groups": named_groups,
     "far_from_zero": far_from_zero, "near_duplicates": near_duplicates, "group_cell": group_cell,
+    "batches_of_counts": batches_of_counts, "batches_of_levels": batches_of_levels, "far_counts": far_counts,
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import pyro_sparse as ps
-from pyro_sparse.data.checks import groups
+from pyro_sparse.data.checks import clusters, groups
 from pyro_sparse.inference.edges.mcmc import initialise
 from pyro_sparse.inference.multitask import job as task_job
 from pyro_sparse.inference.multitask.task_axes import task_axes
@@ -68,6 +68,8 @@ _HURRIED = {
     (task_job, "task_axes"): functools.partial(task_axes, steps=10, n_starts=4),
     (groups, "_MOST_CLUSTERS"): 2,
     (groups, "_STARTS"): 1,
+    (clusters, "_MOST_CLUSTERS"): 2,
+    (clusters, "_STARTS"): 1,
     (marginal_likelihood, "_ROUNDS"): 1,
     (marginal_likelihood, "_DRAWS"): (8, 16),
     (unfold, "_STEPS"): 5,

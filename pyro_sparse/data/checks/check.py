@@ -15,8 +15,10 @@ from ..row_weights import read_weights, weights_findings
 from ..stores import store_of
 from ..table import Table
 from ._cells import Cells, cells_of
+from .clusters import clustered_rows
 from .counts import overdispersed_counts, underdispersed_counts
 from .dependence import copied_columns, dependent_columns
+from .far_counts import far_count_rows
 from .filled import filled_cells
 from .groups import row_groups
 from .kinds import chosen_kinds, entry_mistakes, few_levels, missing_codes, several_kinds
@@ -70,8 +72,8 @@ def check_table(
     Looked for: columns that copy one another; sets of which one follows from the others; rows that repeat,
     nearly or in every cell, or are on another scale; cells that make their column; codes, counts, levels and
     yes or no under the normal likelihood; codes for missing cells, cells that were filled in; heavy tails;
-    columns hardly seen together; batches of rows; counts that vary more, or less, than their likelihood; how
-    many rows survey weights leave.
+    columns hardly seen together; batches of rows, or clusters; counts that vary more, or less, than their
+    likelihood; how many rows survey weights leave.
 
     Examples
     --------
@@ -121,7 +123,7 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
     kinds = [finding for family, _ in families for finding in several_kinds(family)]
     far_rows, rows = [], []
     for family, _ in families:
-        of_family, its_rows = outlying_rows(family)
+        of_family, its_rows = (outlying_rows if family.is_normal else far_count_rows)(family)
         far_rows += of_family
         rows.append(its_rows)
     # rows on another scale would correlate all columns, and so do such cells
@@ -146,6 +148,8 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
         counts += underdispersed_counts(family)
         counts += overdispersed_counts(family, beside if beside.shape[1] else None) if not mistakes else []
     groups = [] if repeats or mistakes else row_groups(cells, numbers)  # a column of row numbers is a trend
+    if not (groups or repeats or mistakes):
+        groups = [finding for family, _ in families for finding in clustered_rows(family.without(far))]
     return [
         *mistakes,
         *kinds,

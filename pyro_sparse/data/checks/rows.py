@@ -13,7 +13,7 @@ from scipy import stats
 from ...findings.finding import Finding
 from ._cells import NORMAL_MAD, Cells, listed, naming
 
-__all__ = ["outlying_cells", "outlying_rows", "repeated_rows"]
+__all__ = ["outlying_cells", "outlying_rows", "repeated_rows", "whitened_rows"]
 
 _LEAST_REPEATS = 2  # a single repeat may be chance or a person asked twice
 _MOST_EXPECTED = 0.01  # repeats by chance, of those seen
@@ -102,7 +102,7 @@ def outlying_rows(cells: Cells) -> tuple[list[Finding], NDArray[np.int_]]:
     n_rows, n_features = cells.values.shape
     if not cells.is_normal or n_features < _LEAST_COLUMNS or n_features > 1000:
         return [], nothing
-    size = np.log(_typical_part(cells))
+    size = np.log(whitened_rows(cells.robust, cells.mask)[1])
     # the spread of sizes up to the upper tenth, which a few far rows do not move
     middle, upper = np.quantile(size, [0.5, 0.9])
     limit = middle + max((upper - middle) / stats.norm.isf(0.1) * _beyond(n_rows), _LEAST_LOG)
@@ -140,10 +140,21 @@ def _beyond(n_rows: int) -> float:
     return 1.1 * float(stats.norm.isf(0.001 / n_rows))
 
 
-def _typical_part(cells: Cells) -> NDArray[np.float64]:
-    """Size of each row's whitened cells: their mean square root, squared, so that a few add little."""
-    z = np.clip(cells.robust, -_MOST, _MOST)
-    size = np.median(np.abs(z), 1)
+def whitened_rows(
+    z: NDArray[np.float64], mask: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Cells whitened by a covariance of the middle rows, and each row's size: mean square root, squared.
+
+    The roots of a row's cells are added, not their squares, so that a few far cells add little.
+
+    Parameters
+    ----------
+    z : ndarray (row, feature)
+        In robust standard deviations; 0 where missing.
+    mask : ndarray of bool (row, feature)
+    """
+    z = np.clip(z, -_MOST, _MOST)
+    size, whitened = np.median(np.abs(z), 1), z
     n_features = z.shape[1]
     for _ in range(3):
         kept = z[size <= np.quantile(size, 1 - _TRIMMED)]
@@ -153,11 +164,11 @@ def _typical_part(cells: Cells) -> NDArray[np.float64]:
         covariance = (1 - level) * covariance + level * np.diag(np.diag(covariance) + 1e-12)
         values, vectors = np.linalg.eigh(covariance)
         white = (vectors / np.sqrt(np.maximum(values, 1e-9 * values[-1]))) @ vectors.T
-        whitened = np.where(cells.mask, (z - centre) * cells.mask @ white, 0.0)
-        seen = cells.mask.sum(1)  # none, where a whole view of the row is missing
+        whitened = np.where(mask, (z - centre) * mask @ white, 0.0)
+        seen = mask.sum(1)  # none, where a whole view of the row is missing
         size = (np.sqrt(np.abs(whitened)).sum(1) / np.maximum(seen, 1)) ** 2
         size = np.where(seen < _LEAST_COLUMNS, np.median(size[seen > 0]), size)
-    return size
+    return whitened, size
 
 
 def outlying_cells(cells: Cells) -> tuple[list[Finding], NDArray[np.bool_]]:
