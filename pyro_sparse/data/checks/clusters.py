@@ -106,29 +106,29 @@ def clustered_rows(cells: Cells) -> list[Finding]:
     y = _components(z, None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a mixture has not converged: its BIC is then lower, no more
-        found = _partition(y)
-        if found is None or found.gain < max(_LEAST_GAIN, _LEAST_GAIN_A_ROW * len(y)):
+        partition = _partition(y)
+        if partition is None or partition.gain < max(_LEAST_GAIN, _LEAST_GAIN_A_ROW * len(y)):
             return []
-        excess = [least for sure, least in _APART if found.sure >= sure]
-        means = _means(z, mask, found)
+        excess = [least for sure, least in _APART if partition.sure >= sure]
+        means = _means(z, mask, partition)
         share = _share_that_differs(means, cells.amount is not None)
-        if not excess or share is None or _sign_chance(z, mask, found, means, rng) < _LEAST_SIGN_CHANCE:
+        if not excess or share is None or _sign_chance(z, mask, partition, means, rng) < _LEAST_SIGN_CHANCE:
             return []
         tables = _copula_tables(z, values, mask, rng)
         for _ in range(_COPULA_TABLES):
-            of_copula = _gain(_components(next(tables), y.shape[1]), found.k)
-            if found.gain < max(_TIMES_COPULA * of_copula, of_copula + min(excess) * len(y)):
+            of_copula = _gain(_components(next(tables), y.shape[1]), partition.k)
+            if partition.gain < max(_TIMES_COPULA * of_copula, of_copula + min(excess) * len(y)):
                 return []
     return [
         Finding(
             "groups",
-            f"rows fall into {found.k} clusters that differ in most columns ({share:.0%} of them; rows are "
-            f"of theirs with probability {found.sure:.2f}): batches, or kinds of rows, whose differences "
-            "factors then describe",
+            f"rows fall into {partition.k} clusters that differ in most columns ({share:.0%} of them; which "
+            f"one a row is of is known with probability {partition.sure:.2f}): batches, or kinds of rows, "
+            "whose differences factors then describe",
             "if rows come in batches, say which row is of which (groups=), so that factors are those within "
             "them",
             source="data",
-            size=found.gain,
+            size=partition.gain,
         )
     ]
 
@@ -186,15 +186,15 @@ def _mixture(y: Array, k: int, starts: int) -> Mixture:
     ).fit(y)
 
 
-def _means(z: Array, mask: NDArray[np.bool_], found: _Partition) -> _Means:
+def _means(z: Array, mask: NDArray[np.bool_], partition: _Partition) -> _Means:
     mean, variance, count = [], [], []
-    for cluster in range(found.k):
-        inside = (found.labels == cluster)[:, None] & mask
+    for cluster in range(partition.k):
+        inside = (partition.labels == cluster)[:, None] & mask
         seen = np.maximum(inside.sum(0), 1)
         mean.append((z * inside).sum(0) / seen)
         variance.append((((z - mean[-1]) * inside) ** 2).sum(0) / seen)
         count.append(seen)
-    share = np.bincount(found.labels, minlength=found.k) / len(z)
+    share = np.bincount(partition.labels, minlength=partition.k) / len(z)
     return _Means(np.array(mean), np.array(variance), np.array(count), share)
 
 
@@ -233,13 +233,13 @@ def _share_that_differs(means: _Means, is_relative: bool) -> float | None:
 
 
 def _sign_chance(
-    z: Array, mask: NDArray[np.bool_], found: _Partition, means: _Means, rng: np.random.Generator
+    z: Array, mask: NDArray[np.bool_], partition: _Partition, means: _Means, rng: np.random.Generator
 ) -> float:
     """Share of random signs of columns for which shifts agree as well with correlations within clusters."""
     shifts = means.mean - means.share @ means.mean
     between = shifts.T @ (shifts * means.share[:, None])
     sd = np.sqrt(means.share @ means.variance)
-    within = correlation((z - means.mean[found.labels]) * mask, mask) * np.outer(sd, sd)
+    within = correlation((z - means.mean[partition.labels]) * mask, mask) * np.outer(sd, sd)
     agreement = between * within
     np.fill_diagonal(agreement, 0.0)
     signs = rng.choice([-1.0, 1.0], size=(_FLIPS, len(agreement)))
