@@ -61,14 +61,7 @@ def test_as_dict_is_json_and_complete():
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [
-        ("steps", 0),
-        ("steps", 1.5),
-        ("batch_size", 0),
-        ("em_every", 0),
-        ("evaluate_every", -1),
-        ("steps_to_graphs", 0),
-    ],
+    [("steps", 0), ("steps", 1.5), ("batch_size", 0), ("em_every", 0), ("evaluate_every", -1)],
 )
 def test_whole_numbers(setting, value):
     with pytest.raises(ValueError, match=f"{setting}: want a whole number of at least 1, got {value}"):
@@ -140,7 +133,7 @@ def limits():
 
 WHAT = {
     **dict.fromkeys(("steps", "batch_size", "evaluate_every", "em_every", "patience", "warm_up"), "a count"),
-    **dict.fromkeys(("sparse_steps", "edge_steps", "polish_steps"), "a count"),
+    **dict.fromkeys(("sparse_steps", "edge_steps", "polish_steps", "steps_to_graphs"), "a count"),
     **dict.fromkeys(
         ("decay_from", "decay_to", "kl_until", "encoder_frozen_until", "reintroduce_at"), "a share"
     ),
