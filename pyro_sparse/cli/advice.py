@@ -242,6 +242,7 @@ TABLE: tuple[Entry, ...] = (
         "posterior/verdicts.py",
     ),
     Entry(r" \(decoder='linear'\)", " (--decoder linear)", f"{_MCMC}/sampler.py"),
+    Entry(r'\btry decoder="linear"', "try --decoder linear", "inference/table/straight_curves.py"),
     Entry(r"\(edge='prior'(?=[):])", "(--edge prior", f"{_MCMC}/sampler.py"),
     Entry(r"\(edge='practical'(?=[):])", "(--edge practical", f"{_MCMC}/sampler.py"),
     Entry(r"and learn_scales learns it", "and --learn-scales learns it", f"{_MCMC}/sampler.py"),

@@ -126,7 +126,7 @@ REACHED = [
     "inference/table/depth.py", "inference/table/job.py", "inference/table/linear_maximum.py",
     "inference/table/lost_factors.py",
     "inference/table/number_of_factors.py", "inference/table/residual_pairs.py",
-    "inference/table/table_notes.py", "inference/table/unexplained.py",
+    "inference/table/straight_curves.py", "inference/table/table_notes.py", "inference/table/unexplained.py",
     "inference/training/*.py", "likelihoods/*.py", "models/base.py", "models/lavaan.py",
     "models/sparse_decoder.py", "posterior/edge_table.py", "posterior/verdicts.py",
     "posterior/rival_restarts.py", "cli/*.py",

@@ -52,6 +52,7 @@ from .residual_pairs import residual_pair_findings
 from .result import Fit
 from .sparse_run import SparseRun
 from .start import Start, cap_grid, no_start
+from .straight_curves import straight_findings
 from .table_notes import of_units, of_weights
 from .trained_restarts import TrainedRestarts
 from .unexplained import unexplained_findings
@@ -448,6 +449,9 @@ class TableJob:
         if getattr(whole, "prior", None) is not None and np.isfinite(trained.rows[best]).all():
             fit.findings.extend(unexplained_findings(fit))
             fit.findings.extend(residual_pair_findings(fit))
+        if not brief and self.dependency is None and np.isfinite(trained.rows[best]).all():
+            bound = None if held_rows is None else held_rows[best]
+            fit.findings.extend(straight_findings(whole, self.table, self.kept, bound))
         fit.findings.extend(folded(fit))
         fit.findings.extend(depth_of_factors(whole, self.train, best))
         fit.findings.extend(
