@@ -9,10 +9,8 @@ lasso. What they are worth is what their own likelihood says, as of any restart;
 places of the worst.
 
 The search's criterion takes correlations of answers at their face value: of a weak factor it leaves an edge
-or two out, or all. And a restart may lose a factor of the graph where it began, by chance: of a table of six
-whose graph the search has, one restart there keeps five, and another six, for 28 nats. So one restart begins
-with as many factors as parallel analysis finds and all their salient loadings, which its likelihood may drop,
-even where the search has the same graph.
+or two out, or all. So one restart begins with as many factors as parallel analysis finds and all their
+salient loadings, which its prior's proximal map may drop.
 """
 
 from __future__ import annotations
@@ -118,13 +116,16 @@ def graph_starts(model: SparseDecoder, table: Table, kept: NDArray[np.intp]) -> 
 
 
 def schedule_of_graphs(schedule: Schedule) -> Schedule:
-    """Of restarts whose edges are known: without a lasso, and to the end.
+    """Of restarts whose edges are known: without a lasso and deletions, and to the end.
+
+    Deletions go by the ELBO, which charges a factor the divergence of all rows. Of six tables of yes/no answers
+    whose fit lost a factor (200 rows, seeds 1010 to 1036) three keep it without, for 1 to 26 nats.
 
     Parameters
     ----------
     schedule : Schedule
     """
-    return replace(schedule, lasso_weight=0.0, kl_start=1.0, patience=None)
+    return replace(schedule, lasso_weight=0.0, kl_start=1.0, prune_at=(), patience=None)
 
 
 def better_restarts(level: Array, new: Array) -> list[tuple[int, int]]:

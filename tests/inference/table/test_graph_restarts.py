@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -142,10 +144,11 @@ def test_starts_of_columns_that_determine_one_another_are_numbers():
     assert all(np.isfinite(start.start.scores).all() for start in starts)
 
 
-def test_a_schedule_without_a_lasso_goes_to_the_end():
+def test_a_schedule_without_a_lasso_and_deletions_goes_to_the_end():
     schedule = schedule_of_graphs(Schedule(steps=700, patience=3))
     assert schedule.steps == 700 and schedule.screening(True) == 0 and schedule.patience is None
     assert schedule.kl_weight(0) == 1.0
+    assert not any(schedule.prunes(step) for step in range(700)) and schedule.settled < 700
 
 
 def test_better_restarts_take_the_places_of_the_worst_half():
@@ -200,6 +203,8 @@ def test_a_factor_of_answers_is_kept_that_graphs_of_the_search_lose(monkeypatch)
     kept = np.abs(fit.weights[fit.best])
     assert kept.any(0).sum() == 6 and (similarity(kept, edge.astype(float)).max(0) > SAME_FACTOR).all()
     monkeypatch.setattr(graph_restarts, "_with_rotated", lambda graphs, rotated: graphs)
+    with_deletions = replace(schedule_of_graphs(Schedule()), prune_at=Schedule().prune_at)
+    monkeypatch.setattr(job, "schedule_of_graphs", lambda schedule: with_deletions)
     without = ps.fit(model, x, restarts=4, seed=1019, progress=False)
     assert without.weights[without.best].any(0).sum() < 6
 
