@@ -118,8 +118,8 @@ def graph_starts(model: SparseDecoder, table: Table, kept: NDArray[np.intp]) -> 
 def schedule_of_graphs(schedule: Schedule) -> Schedule:
     """Of restarts whose edges are known: without a lasso and deletions, and to the end.
 
-    Deletions go by the ELBO, which charges a factor the divergence of all rows. Of six tables of yes/no answers
-    whose fit lost a factor (200 rows, seeds 1010 to 1036) three keep it without, for 1 to 26 nats.
+    Deletions go by the ELBO, which charges a factor the divergence of all rows. Of six tables of yes/no
+    answers whose fit lost a factor (200 rows, seeds 1010 to 1036) three keep it without, for 1 to 26 nats.
 
     Parameters
     ----------
