@@ -31,10 +31,12 @@ from ...data.checks.ordinal import correlation_excess
 from .parallel_analysis import Eigenvalues, beside_noise
 
 if TYPE_CHECKING:
+    from ...data.table import Table
+    from ...models.base import FactorModel
     from .factor_likelihood import Moments
     from .result import Fit
 
-__all__ = ["cell_eigenvalues"]
+__all__ = ["cell_correlation", "cell_eigenvalues"]
 
 Array = NDArray[np.float64]
 _RIDGE = 1e-9
@@ -56,24 +58,40 @@ def cell_eigenvalues(fit: Fit, mean: Array, moments: Moments) -> Eigenvalues:
     moments : Moments
         Both of all rows (`row_moments`).
     """
-    table = fit.table
+    table, rows = fit.table, np.arange(len(fit.table.x))
     covariance = table.freedom * moments.covariance
     x = np.asarray(table.inputs, dtype=float) - mean
     if table.mask is not None:
         x = _expected(x, np.asarray(table.mask), covariance)
-    sd = np.sqrt(np.diag(covariance))
-    correlation = cast(Array, covariance / np.outer(sd, sd)) - _excess_of_answers(fit)
-    return beside_noise(x / sd, correlation, moments.n_rows)
+    correlation = cell_correlation(fit.model, table, rows, moments)
+    return beside_noise(x / np.sqrt(np.diag(covariance)), correlation, moments.n_rows)
 
 
-def _excess_of_answers(fit: Fit) -> Array:
+def cell_correlation(model: FactorModel, table: Table, rows: NDArray[np.intp], moments: Moments) -> Array:
+    """Correlations of a table's cells, those of answers and levels less what cuts add, (feature, feature).
+
+    Parameters
+    ----------
+    model : FactorModel
+        Set up.
+    table : Table
+    rows : ndarray of int
+    moments : Moments
+        Of these rows (`row_moments`).
+    """
+    sd = np.sqrt(np.diag(moments.covariance))
+    correlation = cast(Array, moments.covariance / np.outer(sd, sd))
+    return correlation - _excess_of_answers(model, table, rows)
+
+
+def _excess_of_answers(model: FactorModel, table: Table, rows: NDArray[np.intp]) -> Array:
     """What cuts add to correlations of yes/no answers and ordered levels, (feature, feature); 0 of many."""
-    table, n_features = fit.table, fit.model.n_features
+    n_features = table.x.shape[1]
     answers = np.zeros(n_features, dtype=bool)
-    for likelihood, columns in fit.model.likelihood.families():
+    for likelihood, columns in model.likelihood.families():
         if keeps(likelihood, "logistic levels"):
             answers[slice(None) if columns is None else columns] = True
-    cells = np.where(True if table.mask is None else table.mask, table.x, np.nan)
+    cells = np.where(True if table.mask is None else table.mask[rows], table.x[rows], np.nan)
     answers &= np.nanmin(cells, 0) < np.nanmax(cells, 0)
     excess = np.zeros((n_features, n_features))
     if 1 < answers.sum() <= _MOST_ANSWERS:

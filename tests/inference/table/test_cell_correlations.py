@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import norm
 
 import pyro_sparse as ps
-from pyro_sparse.inference.table.cell_correlations import cell_eigenvalues
+from pyro_sparse.data.read import as_table
+from pyro_sparse.inference.table.cell_correlations import cell_correlation, cell_eigenvalues
 from pyro_sparse.inference.table.linear_maximum import row_moments
 
 N, G, LOADING = 4000, 12, 0.8
@@ -56,3 +57,19 @@ def test_of_numbers_they_are_the_cells_own():
     x = responses(np.random.default_rng(1000))[:200]
     _, answer = numbers(x, "student_t")
     np.testing.assert_allclose(answer.value, np.linalg.eigvalsh(np.corrcoef(x.T))[::-1], atol=1e-5)
+
+
+def test_correlations_of_some_rows_cut_at_their_medians_are_those_of_arcsine():
+    """Of median cuts r = (2 / pi) arcsin(rho), and smaller loadings explain (2 / pi) rho."""
+    rng = np.random.default_rng(1000)
+    y = responses(rng)[:400]
+    x = (y > np.median(y[:300], 0)).astype(float)
+    model = ps.models.SparseDecoder(G, 1, decoder="linear", likelihood="bernoulli")
+    model.setup(1, len(x))
+    rows = np.arange(300)
+    table = as_table(x, likelihood=model.likelihood)
+    r = np.corrcoef(x[rows].T)
+    assert np.abs(r).min() > 2 / np.sqrt(len(rows))  # none of them is chance
+    wanted = np.where(np.eye(G) > 0, 1.0, 2 / np.pi * np.sin(np.pi / 2 * r))
+    found = cell_correlation(model, table, rows, row_moments(table, rows)[1])
+    np.testing.assert_allclose(found, wanted, atol=1e-3)

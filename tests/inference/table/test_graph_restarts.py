@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import pyro_sparse as ps
 from pyro_sparse.data.read import as_table
+from pyro_sparse.graphs.alignment import SAME_FACTOR, similarity
 from pyro_sparse.inference import Schedule
-from pyro_sparse.inference.table import job
+from pyro_sparse.inference.table import graph_restarts, job
 from pyro_sparse.inference.table.graph_restarts import (
     better_restarts,
     graph_starts,
     schedule_of_graphs,
     searches_graphs,
 )
+from pyro_sparse.inference.table.graph_search import best_graphs, graph_key, graph_level
+from pyro_sparse.inference.table.linear_maximum import row_moments
+from pyro_sparse.likelihoods import get_likelihood
 from pyro_sparse.models import SparseDecoder
 
 pytestmark = pytest.mark.usefixtures("hurried_module")
 
 FACTORS, SIZE, N = 2, 5, 400
 EDGE = np.kron(np.eye(FACTORS), np.ones((SIZE, 1))) > 0
+
+
+WEAK = np.kron(np.eye(4), np.ones((4, 1))) > 0  # four factors of four answers, the last of which is weak
+
+
+def weak_answers(seed, n_rows=200, size=(2.0, 2.0, 2.0, 1.0)):
+    rng = np.random.default_rng(seed)
+    p = 1 / (1 + np.exp(-(rng.normal(size=(n_rows, 4)) * size) @ WEAK.T))
+    return (rng.random(p.shape) < p).astype(float)
+
+
+def starts_of(x, n_factors, likelihood="bernoulli", **options):
+    model = SparseDecoder(x.shape[1], n_factors, decoder="linear", likelihood=likelihood, **options)
+    model.setup(1, len(x))
+    return graph_starts(model, as_table(x, likelihood=model.likelihood), np.arange(len(x)))
 
 
 def answers(seed=1000):
@@ -61,7 +82,9 @@ def test_starts_are_graphs_of_yes_no_answers_with_scores_by_regression():
     model.setup(1, N)
     table = as_table(x, likelihood=model.likelihood)
     starts = graph_starts(model, table, np.arange(N))
-    assert len({start.edge.shape[1] for start in starts}) == len(starts) <= 4
+    of_search = starts[:-1]  # the last is of the number that parallel analysis finds, which may be there
+    assert len({start.edge.shape[1] for start in of_search}) == len(of_search) <= 3
+    assert starts[-1].edge.shape[1] == FACTORS
     first = starts[0]
     np.testing.assert_array_equal(first.edge[:, np.argsort(first.edge.argmax(0))], EDGE)
     wide = first.edges(4)
@@ -74,6 +97,42 @@ def test_starts_are_graphs_of_yes_no_answers_with_scores_by_regression():
     assert (np.abs(np.corrcoef(scores.T, z.T)[:FACTORS, FACTORS:]).max(1) > 0.8).all()
 
 
+@pytest.mark.parametrize("seed", [1002, 1009, 1012, 1016, 1028])
+def test_a_weak_factor_of_which_the_search_drops_answers_has_a_start_with_all(seed):
+    """As many factors as there are, and the true graph; at most four starts, none of them twice."""
+    starts = starts_of(weak_answers(seed), 6)
+    right = [graph_key(start.edge) == graph_key(WEAK) for start in starts]
+    assert right == [False, False, False, True]
+    assert not any(start.edge.any(1).all() and start.edge.shape[1] == 4 for start in starts[:-1])
+
+
+def test_of_further_graphs_that_with_the_fewest_factors_makes_room():
+    x = weak_answers(1034)
+    table = as_table(x, likelihood=get_likelihood("bernoulli"))
+    moments = row_moments(table, np.arange(len(x)))[1]
+    search = {graph.edge.shape[1]: graph for graph in reversed(best_graphs(moments, 6, True))}
+    order = sorted(search, key=lambda k: -graph_level(moments, search[k]))[:4]
+    assert order == [4, 3, 5, 6]  # the second has the fewest factors, the last is the worst
+    wanted = [graph_key(search[k].edge) for k in (4, 5, 6)]
+    assert [graph_key(start.edge) for start in starts_of(x, 6)[:-1]] == wanted
+
+
+def test_a_graph_that_the_search_has_is_begun_at_twice():
+    starts = starts_of(weak_answers(1004), 6)
+    keys = [graph_key(start.edge) for start in starts]
+    assert keys[0] == keys[-1] == graph_key(WEAK) and len(set(keys)) == len(keys) - 1 == 3
+
+
+@pytest.mark.parametrize("n_factors", [1, 3])
+def test_no_start_has_more_factors_than_are_offered(n_factors):
+    assert max(start.edge.shape[1] for start in starts_of(weak_answers(1000), n_factors)) <= n_factors
+
+
+def test_noise_has_no_start():
+    x = (np.random.default_rng(1000).random((200, 10)) < 0.5).astype(float)
+    assert starts_of(x, 3) == []
+
+
 def test_starts_of_columns_that_determine_one_another_are_numbers():
     x, _ = answers()
     twice = np.concatenate([x, 1 - x], 1)
@@ -81,13 +140,15 @@ def test_starts_of_columns_that_determine_one_another_are_numbers():
     model.setup(1, N)
     table = as_table(twice, likelihood=model.likelihood)
     starts = graph_starts(model, table, np.arange(N))
-    assert len(starts) == 2 and all(np.isfinite(start.start.scores).all() for start in starts)
+    assert len(starts) == 3  # of one and two factors, and of as many as parallel analysis finds
+    assert all(np.isfinite(start.start.scores).all() for start in starts)
 
 
-def test_a_schedule_without_a_lasso_goes_to_the_end():
+def test_a_schedule_without_a_lasso_and_deletions_goes_to_the_end():
     schedule = schedule_of_graphs(Schedule(steps=700, patience=3))
     assert schedule.steps == 700 and schedule.screening(True) == 0 and schedule.patience is None
     assert schedule.kl_weight(0) == 1.0
+    assert not any(schedule.prunes(step) for step in range(700)) and schedule.settled < 700
 
 
 def test_better_restarts_take_the_places_of_the_worst_half():
@@ -115,6 +176,37 @@ def test_a_fit_keeps_what_began_at_the_graph_if_it_is_better(monkeypatch):
     again = ps.fit(model, x, restarts=2, steps=500, seed=0, progress=False)
     np.testing.assert_array_equal(again.weights, fit.weights)
     np.testing.assert_array_equal(fit.weights[1], without.weights[1])
+
+
+def cut_responses(seed):
+    """Six factors of four yes/no answers, responses cut at their medians: 200 rows; and the graph."""
+    rng = np.random.default_rng([seed, 13])
+    rng.integers(2, 7), rng.integers(3, 7), rng.choice(3)
+    loadings = np.zeros((24, 6))
+    for k in range(6):
+        loadings[4 * k : 4 * k + 4, k] = rng.uniform(0.5, 0.85, 4) * rng.choice([-1, 1], 4)
+
+    def responses(rng, n_rows):
+        y = rng.standard_normal((n_rows, 6)) @ loadings.T
+        noise = rng.logistic(size=y.shape) * np.sqrt(3) / np.pi
+        return y + np.sqrt(1 - (loadings**2).sum(1)) * noise
+
+    cuts = np.median(responses(np.random.default_rng(5), 20000), 0)
+    return (responses(rng, 200) > cuts).astype(float), loadings != 0
+
+
+@pytest.mark.slow
+def test_a_factor_of_answers_is_kept_that_graphs_of_the_search_lose(monkeypatch):
+    x, edge = cut_responses(1019)
+    model = SparseDecoder(n_factors=9, decoder="linear", likelihood="bernoulli")
+    fit = ps.fit(model, x, restarts=4, seed=1019, progress=False)
+    kept = np.abs(fit.weights[fit.best])
+    assert kept.any(0).sum() == 6 and (similarity(kept, edge.astype(float)).max(0) > SAME_FACTOR).all()
+    monkeypatch.setattr(graph_restarts, "_with_rotated", lambda graphs, rotated: graphs)
+    with_deletions = replace(schedule_of_graphs(Schedule()), prune_at=Schedule().prune_at)
+    monkeypatch.setattr(job, "schedule_of_graphs", lambda schedule: with_deletions)
+    without = ps.fit(model, x, restarts=4, seed=1019, progress=False)
+    assert without.weights[without.best].any(0).sum() < 6
 
 
 @pytest.mark.slow
