@@ -43,6 +43,8 @@ class Cells:
         Whether these are all rows of the table, in its order.
     given : ndarray (row, feature), optional
         The cells before effects of covariates were taken from `values`.
+    amount_is_given : bool
+        Whether the caller said how much of a typical row each one is (exposures).
     """
 
     values: NDArray[np.float64]
@@ -53,6 +55,7 @@ class Cells:
     amount: NDArray[np.float64] | None
     is_whole: bool
     given: NDArray[np.float64] | None = None
+    amount_is_given: bool = False
 
     @property
     def is_normal(self) -> bool:
@@ -170,6 +173,7 @@ def cells_of(table: Table, likelihood: Likelihood) -> Cells:
         None if amount is None else amount.numpy(),
         is_whole,
         None if table.design is None else table.given_back(table.x, table.per_row),
+        amount is not None and bool(table.row_units.keys() - {"design"}),
     )
 
 

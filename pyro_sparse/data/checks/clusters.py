@@ -2,15 +2,15 @@ r"""Clusters of rows in columns of counts or levels: batches that are shuffled, 
 
 Factors alone make clusters, too: where few values are left of a steep one, or where it is curved. Three
 things tell batches from them. Normal factors, whatever the columns' margins are, make a Gaussian copula:
-clusters are told only where tables of the copula with the same margins and correlations have none as clear.
-Batches shift most columns: a factor that is yes or no shifts its own. And batches shift columns in directions
-that have nothing to do with how columns correlate within them, while the two ends of a curved factor differ
-in the columns that correlate within either end: with :math:`B` the covariance of columns between clusters and
-:math:`W` that within, :math:`\sum_{i \neq j} s_i s_j B_{ij} W_{ij}` is as large for any signs :math:`s_i` of
+clusters are reported only where tables of the copula with the same margins and correlations have none as
+clear. Batches shift most columns: a factor that is yes or no shifts its own. And batches shift columns in
+directions that have nothing to do with how columns correlate within them, while the two ends of a curved
+factor differ in the columns that correlate within either end: with :math:`B` the covariance of columns
+between clusters and :math:`W` that within, :math:`\sum_{i \neq j} s_i s_j B_{ij} W_{ij}` is as large for any signs :math:`s_i` of
 columns' shifts as for their own.
 
-Yes/no answers are not asked: of batches 1 and 1.5 standard deviations apart 0 and 12 % were told, at a false
-alarm in a hundred clean tables (seeds 1000 to 1010, 1000 to 1199).
+Yes/no answers are not asked: of batches 1 and 1.5 standard deviations apart 0 and 12 % were reported, at a
+false alarm in a hundred clean tables (seeds 1000 to 1010, 1000 to 1199).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _LEAST_EIGENVALUE = 0.02
 _DIFFERENT = 2.0  # standard errors between two clusters' means of a column
 _LEAST_DIFFERENT = 0.6  # of the columns
 # Standard errors from the share of columns that normal shifts of this size make differ. From -2 on 11 of 600
-# clean tables were told (seeds 2000 to 2359 and 2000 to 2239), six of them of factors that are yes or no.
+# clean tables were reported (seeds 2000 to 2359 and 2000 to 2239), six of them of factors that are yes or no.
 _AS_NORMAL_SHIFTS = -1.2
 _FLIPS = 999
 _LEAST_SIGN_CHANCE = 0.02

@@ -42,7 +42,8 @@ def far_count_rows(cells: Cells) -> tuple[list[Finding], NDArray[np.int_]]:
     Parameters
     ----------
     cells : Cells
-        Of one likelihood; of others than counts nothing is said.
+        Of one likelihood; of others than counts nothing is said, and nothing where exposures, covariates or
+        groups are given, which say why a row is far.
 
     Returns
     -------
@@ -52,6 +53,8 @@ def far_count_rows(cells: Cells) -> tuple[list[Finding], NDArray[np.int_]]:
     nothing = np.empty(0, int)
     n_rows, n_columns = cells.values.shape
     if cells.likelihood not in _LIKELIHOODS or n_rows < _LEAST_ROWS:
+        return [], nothing
+    if cells.given is not None or cells.amount_is_given:
         return [], nothing
     if not _LEAST_COLUMNS <= n_columns <= MOST_COLUMNS:
         return [], nothing

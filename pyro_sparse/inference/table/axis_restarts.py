@@ -19,6 +19,7 @@ from scipy.optimize import linear_sum_assignment
 
 from ...data.large_table import LargeTable
 from ..rotation.single_index import SingleIndex, search, sparse_axes
+from .schedule import LEAST_STEPS
 from .start import Start
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AxisStart", "axis_start", "is_better", "replaced_restarts", "searches_axes"]
 
-_LEAST_STEPS = 500  # of training: before, the factors of a restart are not yet worth continuing
 _LEAST_ROWS, _MOST_FEATURES, _MOST_CELLS = (
     100,
     500,
@@ -82,7 +82,7 @@ def searches_axes(model: FactorModel, table: Table, schedule: Schedule | Depende
     free = bool(model.permitted.all()) and not model.must.any() and len(model.alike_factors()) == 1
     sizes = n_rows >= _LEAST_ROWS and n_features <= _MOST_FEATURES and model.n_factors >= 2
     normal = model.likelihood.noise_sd() is not None
-    return free and sizes and normal and schedule.steps >= _LEAST_STEPS
+    return free and sizes and normal and schedule.steps >= LEAST_STEPS
 
 
 def axis_start(

@@ -40,9 +40,9 @@ __all__ = ["cell_correlation", "cell_eigenvalues"]
 
 Array = NDArray[np.float64]
 _RIDGE = 1e-9
-# Standard errors up to which a correlation may be chance, of which no excess comes: two rare answers that no
-# row gives together have one of -.05, and responses of -1. Of the tables of .05 to .95 that makes a factor
-# too many in 18 % where no correlation counts as chance, in 15 % at 1 and in 1 % at 2.
+# Standard errors up to which a correlation may be chance, for which no excess is subtracted: two rare answers
+# that no row gives together have one of -.05, and responses of -1. Of the tables of .05 to .95 that makes a
+# factor too many in 18 % where no correlation counts as chance, in 15 % at 1 and in 1 % at 2.
 _CHANCE = 2.0
 _MOST_ANSWERS = 300  # 45,000 pairs, which take a second or two
 

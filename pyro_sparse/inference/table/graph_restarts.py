@@ -10,7 +10,7 @@ places of the worst.
 
 The search's criterion takes correlations of answers at their face value: of a weak factor it leaves an edge
 or two out, or all. So one restart begins with as many factors as parallel analysis finds and all their
-salient loadings, which its prior's proximal map may drop.
+salient loadings, which its prior's proximal map may drop. No edges are deleted in these restarts.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from .factor_likelihood import FactorFit, Moments
 from .graph_search import best_graphs, graph_level, most_factors, rotated_graph
 from .linear_maximum import any_edge_is_possible, row_moments
 from .parallel_analysis import parallel_analysis
+from .schedule import LEAST_STEPS
 from .start import Start
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ __all__ = ["GraphStart", "better_restarts", "graph_starts", "schedule_of_graphs"
 
 Array = NDArray[np.float64]
 _MOST_ROWS, _LEAST_ROWS, _MOST_FEATURES = 5000, 30, 100  # the search takes a second for 50 features
-_LEAST_STEPS = 500  # of training: a shorter fit is a trial
 _MOST_GRAPHS = 4  # each as dear as any restart
 _BETTER = 1e-3  # nats
 _LEAST_LEFT = 0.02  # variance that a start leaves of a feature, as in `start.py`
@@ -85,7 +85,7 @@ def searches_graphs(model: FactorModel, table: Table, schedule: Schedule | Depen
     n_rows, n_features = table.x.shape
     sizes = _LEAST_ROWS <= n_rows <= _MOST_ROWS and n_features <= _MOST_FEATURES
     informed = cast("SpikeSlabPrior", sparse.prior).informed
-    return any_edge_is_possible(sparse) and sizes and not informed and schedule.steps >= _LEAST_STEPS
+    return any_edge_is_possible(sparse) and sizes and not informed and schedule.steps >= LEAST_STEPS
 
 
 def graph_starts(model: SparseDecoder, table: Table, kept: NDArray[np.intp]) -> list[GraphStart]:

@@ -50,6 +50,7 @@ from .marginal_likelihood import compared_rows
 from .number_of_factors import number_findings
 from .residual_pairs import residual_pair_findings
 from .result import Fit
+from .schedule import LEAST_STEPS
 from .sparse_run import SparseRun
 from .start import Start, cap_grid, no_start
 from .straight_curves import straight_findings
@@ -150,7 +151,7 @@ class TableJob:
             "missing": table.missing,
             "feature_names": table.feature_names,
         }
-        self.closed_form, self.schedule = self._to_maxima(schedule)
+        self.closed_form, self.schedule = self._closed_form_schedule(schedule)
         schedule = self.schedule
         self.n_steps = schedule.steps * len(self.sizes)
         self._starts: dict[tuple[int, str], Start] = {}
@@ -186,7 +187,7 @@ class TableJob:
             },
         )
 
-    def _to_maxima(
+    def _closed_form_schedule(
         self, schedule: Schedule | DependencySchedule
     ) -> tuple[bool, Schedule | DependencySchedule]:
         """Whether restarts are put at the maxima of their graphs, and the schedule that leads there."""
@@ -392,6 +393,7 @@ class TableJob:
             trained = trained.at(maxima)
         elif not brief and not notes and self.ranks.size == 1 and self.dependency is None:
             trained = self._at_graphs(whole, self._in_sparser_axes(whole, trained))
+        trained_to_the_end = not (brief or notes) and self.schedule.steps >= LEAST_STEPS
         train_rows, held_rows, best, history = trained.train, trained.heldout, trained.best, trained.history
         columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
         columns += ["closed_form"] * any("closed_form" in row for row in history)
@@ -442,14 +444,14 @@ class TableJob:
             fit.findings.extend(unconfirmed(fit.alignment["congruence"], best, fit.factor_names))
         if maxima is not None:
             fit.findings.extend([*maxima.findings(), *number_findings(fit)])
-        elif not brief:
+        elif trained_to_the_end:
             fit.findings.extend(lost_factor_findings(fit))
         fit.findings.extend(restart_findings(fit))
         fit.findings.extend(axis_findings(fit, trained.search))
         if getattr(whole, "prior", None) is not None and np.isfinite(trained.rows[best]).all():
             fit.findings.extend(unexplained_findings(fit))
             fit.findings.extend(residual_pair_findings(fit))
-        if not brief and self.dependency is None and np.isfinite(trained.rows[best]).all():
+        if trained_to_the_end and self.dependency is None and np.isfinite(trained.rows[best]).all():
             bound = None if held_rows is None else held_rows[best]
             fit.findings.extend(straight_findings(whole, self.table, self.kept, bound))
         fit.findings.extend(folded(fit))

@@ -36,6 +36,7 @@ from .graph_search import (
     improved,
 )
 from .parallel_analysis import parallel_analysis
+from .schedule import LEAST_STEPS
 
 if TYPE_CHECKING:
     from ...data.table import Table
@@ -68,7 +69,6 @@ _MOST_ROWS, _LEAST_ROWS = 1000, 30
 # .002 and less, and the nine tests of Holzinger (.0006).
 _EXACT = 0.01
 _MOST_FEATURES = 100  # the search takes a second for 50 features
-_LEAST_STEPS = 500  # of training: a shorter fit is a trial
 _LEAST_SLAB = 0.25  # scale of a slab, in standardised loadings, that hardly shrinks
 _BETTER = 1e-3  # nats
 _EM_STEPS, _EM_TOLERANCE = 50, 1e-4
@@ -161,7 +161,7 @@ def has_closed_form_maximum(
     prior = cast("SpikeSlabPrior", sparse.prior)
     scales = prior.scales()
     free_scale = sparse.likelihood.standardise and (scales is None or scales.slab >= _LEAST_SLAB)
-    return is_small(table) and free_scale and not prior.informed and schedule.steps >= _LEAST_STEPS
+    return is_small(table) and free_scale and not prior.informed and schedule.steps >= LEAST_STEPS
 
 
 @torch.no_grad()

@@ -79,10 +79,10 @@ class ComparedRows(NamedTuple):
 def compared_rows(model: FactorModel, table: Table, alive: NDArray[np.bool_]) -> ComparedRows | None:
     """Log density of rows under every restart at its maximum, with the correlations that it pays for.
 
-    A correlation that is worth less than half of log N, which a criterion charges for it, is zero. With all
-    of them charged, a sixth uncorrelated factor of four yes/no answers, 200 rows, had to be worth 24 nats
-    where its edges cost 11, and was lost though a restart had it. None where the model's factors are not
-    summed out, or the table is read by rows.
+    Correlations below one of two limits are zero where the restart's BIC is then better; the fit's own stay
+    as they are. With all of them charged, a sixth uncorrelated factor of four yes/no answers, 200 rows, had
+    to be worth 24 nats where its edges cost 11, and was lost though a restart had it. None where the model's
+    factors are not summed out, or the table is read by rows.
 
     Parameters
     ----------

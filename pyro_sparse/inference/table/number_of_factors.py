@@ -64,7 +64,7 @@ def number_of_factors(fit: Fit) -> pd.DataFrame:
     criterion, restarts = np.full(size + 1, -np.inf), np.zeros(size + 1, dtype=int)
     used = (np.asarray(fit.weights) != 0).any(1).sum(1)
     np.add.at(restarts, used, 1)
-    if {"graph_level", "log_likelihood"} & set(fit.settings):
+    if {"graph_level", "correlations"} & set(fit.settings):
         np.maximum.at(criterion, used, criterion_of(fit)[0])
     searched = "graph_level" in fit.settings and any_edge_is_possible(cast("SparseDecoder", fit.model))
     if searched:

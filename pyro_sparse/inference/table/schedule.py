@@ -11,7 +11,10 @@ from typing import ClassVar
 
 from ..training._settings import NOT_NEGATIVE, POSITIVE, SHARE, Limits, Settings
 
-__all__ = ["Schedule"]
+__all__ = ["LEAST_STEPS", "Schedule"]
+
+LEAST_STEPS = 500
+"""Of training, before anything is searched or said of what restarts found: a shorter fit is a trial."""
 
 _MEMORY = Limits("two numbers from 0 to below 1", 0, 1, without_high=True)
 
@@ -23,11 +26,11 @@ class Schedule(Settings):
     Attributes
     ----------
     steps, batch_size : int
-        Number of minibatch steps, rows in each.
+        Number of minibatch steps (at most `steps_to_graphs` where these are enough), rows in each.
     steps_to_graphs : int or None
         Steps, at most, where training only leads to graphs: a search improves them, and restarts are put at
         their maxima in closed form (`linear_maximum.py`: linear decoders with normal noise, 30 to 1,000 rows,
-        any edge possible). None: `steps`.
+        up to 100 columns, any edge possible, `steps` of 500 or more). None: `steps`.
     learning_rate : float
         Adam's step size: reached after `warm_up` steps, constant until `decay_from`, then falling linearly
         to the share `decay_to` of it.
@@ -126,7 +129,7 @@ class Schedule(Settings):
             raise ValueError(f"betas: want {_MEMORY.wanted}, got {self.betas!r}")
 
     def to_graphs(self) -> Schedule:
-        """The same where training only leads to graphs: with so many steps at most."""
+        """This schedule with at most `steps_to_graphs` steps."""
         return (
             self
             if self.steps_to_graphs is None

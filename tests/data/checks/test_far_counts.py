@@ -62,6 +62,14 @@ def test_ordinary_and_skewed_rows_are_no_other_instrument(likelihood):
     assert n_told <= 1
 
 
+def test_rows_whose_exposures_or_batches_are_known_are_not_named():
+    x, exposure, batch = counts(1000), np.ones(N), np.zeros(N)
+    x[FAR], exposure[FAR], batch[FAR] = x[FAR] * 15, 15.0, 1.0
+    assert any(finding.kind == "rows" for finding in ps.check_table(x, "poisson"))
+    for known in ({"exposure": exposure}, {"groups": batch}):
+        assert not any(finding.kind == "rows" for finding in ps.check_table(x, "poisson", **known))
+
+
 def test_rows_apart_are_those_with_one_shift():
     rng = np.random.default_rng(1000)
     white = rng.normal(size=(N, P))

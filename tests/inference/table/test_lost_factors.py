@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pyro_sparse as ps
+from pyro_sparse.inference.table import job
 from pyro_sparse.inference.table.lost_factors import lost_factor_findings
 
 N, PER_FACTOR = 400, 4
@@ -60,7 +61,7 @@ def test_a_factor_in_the_place_of_two_is_doubted(fit):
     (doubt,) = lost_factor_findings(with_loadings(fit, merged))
     assert doubt.is_doubt and doubt.factors == (fit.factor_names[1],)
     assert f"; {fit.factor_names[1]} is none of those 3" in doubt.message
-    assert "and 2 more share one" in doubt.message and len(doubt.columns) == 6
+    assert "and 2 more have 2 that the fit lacks" in doubt.message and len(doubt.columns) == 6
 
 
 def test_where_all_offered_are_in_use_more_are_to_be_offered(fit):
@@ -76,7 +77,15 @@ def test_constrained_edges_curves_normal_noise_and_fits_without_rows_are_not_ask
     assert lost_factor_findings(with_loadings(without_rows, LOADINGS[:, :2])) == []
 
 
-def test_a_fit_says_so_itself():
+def test_several_lost_factors_are_counted(fit):
+    (note,) = lost_factor_findings(with_loadings(fit, LOADINGS[:, :1]))
+    assert "the fit keeps 1, and parallel analysis finds 3" in note.message
+    assert note.message.endswith("and 2 more have 2 that the fit lacks")
+
+
+def test_a_fit_says_so_itself_unless_it_is_a_trial(monkeypatch):
+    assert not [f for f in fitted(answers(np.random.default_rng(1000)), 2).findings if f.kind == "number"]
+    monkeypatch.setattr(job, "LEAST_STEPS", 1)
     rng = np.random.default_rng(1000)
     fit = fitted(answers(rng), 2)
     assert [f.kind for f in fit.findings].count("number") == 1

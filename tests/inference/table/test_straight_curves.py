@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import pyro_sparse as ps
+from pyro_sparse.inference.table import job
 from pyro_sparse.inference.table.factor_likelihood import FactorFit
 from pyro_sparse.inference.table.straight_curves import linear_bounds
 
@@ -68,13 +69,21 @@ def table(curve, seed=1000):
         (lambda z: z, {"likelihood": "student_t"}, 0),
     ],
 )
-def test_only_neural_decoders_of_straight_features_are_told(curve, options, told):
+def test_only_neural_decoders_of_straight_features_are_told(curve, options, told, monkeypatch):
+    monkeypatch.setattr(job, "LEAST_STEPS", 1)
     fit = fitted(table(curve), **options)
     notes = [finding for finding in fit.findings if finding.kind == "straight"]
     assert len(notes) == told
     for note in notes:
         assert not note.is_doubt and "the 40 held-out rows" in note.message and note.size >= 0
         assert note.remedy.startswith('try decoder="linear"')
+
+
+def test_a_trial_says_nothing():
+    """After a few steps of training a curved table looks straight."""
+    model = ps.models.SparseDecoder(n_factors=K, hidden=4)
+    fit = ps.fit(model, table(np.abs), restarts=1, steps=10, holdout=0.2, seed=0, progress=False)
+    assert not [finding for finding in fit.findings if finding.kind == "straight"]
 
 
 def test_without_held_out_rows_nothing_is_asked():

@@ -78,7 +78,7 @@ class Frame:
     def _clear(self, loading: Array) -> tuple[NDArray[np.bool_], NDArray[np.intp], Array]:
         """Chains whose places each have a factor of their own that is most like them; it, and its sign.
 
-        No match is better than such a one. Most draws have it.
+        This is then the best match. Most draws have it.
         """
         if not self.signed:
             n, _, k = loading.shape
