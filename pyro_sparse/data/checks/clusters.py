@@ -6,8 +6,8 @@ clusters are reported only where tables of the copula with the same margins and 
 clear. Batches shift most columns: a factor that is yes or no shifts its own. And batches shift columns in
 directions that have nothing to do with how columns correlate within them, while the two ends of a curved
 factor differ in the columns that correlate within either end: with :math:`B` the covariance of columns
-between clusters and :math:`W` that within, :math:`\sum_{i \neq j} s_i s_j B_{ij} W_{ij}` is as large for any signs :math:`s_i` of
-columns' shifts as for their own.
+between clusters and :math:`W` that within, :math:`\sum_{i \neq j} s_i s_j B_{ij} W_{ij}` is as large for any
+signs :math:`s_i` of columns' shifts as for their own.
 
 Yes/no answers are not asked: of batches 1 and 1.5 standard deviations apart 0 and 12 % were reported, at a
 false alarm in a hundred clean tables (seeds 1000 to 1010, 1000 to 1199).
