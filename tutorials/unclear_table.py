@@ -60,10 +60,10 @@ idata = fit.edge_posterior(progress=False)
 print(idata.attrs["verdict"])
 
 # %% [markdown]
-# Read such a verdict from the doubts upwards. *No other restart found factor …*: other starts end with
-# other factors. *Chain … holds another graph*: the Markov chains do not
-# come together either, and the worse ones are left out. *The chains see factor … in other axes*: what the
-# fit calls by that name is another quantity in the chains. An edge that a doubt touches is **open**,
+# Read such a verdict from the doubts upwards. *Chain … holds another graph*: the Markov chains do not come
+# together, and those that are much worse are left out. *The chains hold … graphs*: those that remain do
+# not agree either, and the shares say how they compare. *The chains see factor … in other axes*: what the fit
+# calls by that name is another quantity in the chains. An edge that a doubt touches is **open**,
 # whatever its probability, and is not selected. So count verdicts by factor before you read single edges:
 
 # %%
