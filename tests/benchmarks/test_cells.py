@@ -128,6 +128,7 @@ def test_abstracts_from_a_file(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:X. rows fall into 3 clusters:RuntimeWarning")  # cells of three types
 @pytest.mark.parametrize("benchmark", [cells, abstracts])
 def test_quick_run(benchmark):
     given = options()
