@@ -19,6 +19,7 @@ from scipy.optimize import linear_sum_assignment
 
 from ...data.large_table import LargeTable
 from ..rotation.single_index import SingleIndex, search, sparse_axes
+from .linear_maximum import any_edge_is_possible
 from .schedule import LEAST_STEPS
 from .start import Start
 
@@ -79,7 +80,7 @@ def searches_axes(model: FactorModel, table: Table, schedule: Schedule | Depende
         return False
     model = cast("SparseDecoder", model)
     n_rows, n_features = table.x.shape
-    free = bool(model.permitted.all()) and not model.must.any() and len(model.alike_factors()) == 1
+    free = any_edge_is_possible(model) and len(model.alike_factors()) == 1
     sizes = n_rows >= _LEAST_ROWS and n_features <= _MOST_FEATURES and model.n_factors >= 2
     normal = model.likelihood.noise_sd() is not None
     return free and sizes and normal and schedule.steps >= LEAST_STEPS

@@ -71,5 +71,5 @@ def test_correlations_of_some_rows_cut_at_their_medians_are_those_of_arcsine():
     r = np.corrcoef(x[rows].T)
     assert np.abs(r).min() > 2 / np.sqrt(len(rows))  # none of them is chance
     wanted = np.where(np.eye(G) > 0, 1.0, 2 / np.pi * np.sin(np.pi / 2 * r))
-    found = cell_correlation(model, table, rows, row_moments(table, rows)[1])
-    np.testing.assert_allclose(found, wanted, atol=1e-3)
+    correlation = cell_correlation(model, table, rows, row_moments(table, rows)[1])
+    np.testing.assert_allclose(correlation, wanted, atol=1e-3)
