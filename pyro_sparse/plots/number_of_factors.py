@@ -81,7 +81,8 @@ def plot_number_of_factors(fit: Fit | pd.DataFrame, *, ax: Axes | None = None) -
     ax.set_xticks(np.arange(1, len(table) + 1, 1 + len(table) // 20))
     ax.set_xlim(0.4, len(table) + 0.6)
     ax.legend(loc="upper right")
-    ax.set_xlabel("factors (P: probability of the number)")
+    has_probabilities = bool((table["probability"] >= _LEAST_SHOWN).any())
+    ax.set_xlabel("factors (P: probability of the number)" if has_probabilities else "factors")
     ax.set_ylabel("eigenvalue of the correlations")
     ax.set_title(f"{kept} factor{'s' * (kept != 1)} kept")
     return ax

@@ -32,6 +32,17 @@ def test_points_are_eigenvalues_and_lines_those_of_noise(fit):
     assert len(likely) == (table["probability"] >= 0.005).sum() and likely[0].startswith("P = ")
 
 
+def test_the_axis_speaks_of_probabilities_only_where_there_are_some(fit):
+    table = fit.number_of_factors()
+    for probability, label in (
+        (table["probability"], "factors (P: probability of the number)"),
+        (np.nan, "factors"),
+    ):
+        _, ax = matplotlib.pyplot.subplots()
+        ax = plots.plot_number_of_factors(table.assign(probability=probability), ax=ax)
+        assert ax.get_xlabel() == label and bool(ax.texts) == (label != "factors")
+
+
 def test_it_draws_on_given_axes_and_on_dark(fit):
     with matplotlib.style.context("dark_background"):
         _, ax = matplotlib.pyplot.subplots()
