@@ -188,7 +188,8 @@ TABLE: tuple[Entry, ...] = (
         "inference/table/depth.py",
     ),
     Entry(r"try a larger n_factors", "try more factors (--factors)", "inference/table/unexplained.py"),
-    Entry(r"^lower learning_rate$", "look for extreme values in the table", "inference/table/job.py"),
+    Entry(r"^lower learning_rate$", "look for extreme values in the table",
+          "inference/table/fit_findings.py"),
     Entry(r"\blower learning_rate(, or)?", lambda m: "" if m[1] else "look for extreme values in the table",
           "inference/training/loop.py"),
     Entry(

@@ -18,11 +18,9 @@ import torch
 
 from ..._utils.torch_state import undisturbed
 from ..._utils.version import __version__
-from ...data.checks.factors import doubted_by_columns
 from ...data.read import Table
-from ...findings.finding import Finding
 from ...graphs.restart_choice import chosen_restart, found_factors
-from ...posterior.rival_restarts import only_restart, prescribed_edges, restart_findings, unconfirmed
+from ...posterior.rival_restarts import prescribed_edges
 from ..training import checkpoint as files
 from ..training.group_draws import GroupDraws
 from ..training.interrupt import BRIEF, stopped_between_steps
@@ -30,12 +28,10 @@ from ..training.loop import Run, possible_stops, stopped_at
 from ..training.parts import renumbered, split
 from ..training.ranks import ALONE, Ranks
 from ..training.restarts import bent_starts, child_seeds, group_sizes, join, pick, put
-from .axis_findings import axis_findings
 from .axis_restarts import AxisStart, axis_start, is_better, replaced_restarts, searches_axes
 from .by_rows import judge
 from .decoder_run import DecoderRun
-from .depth import depth_of_factors
-from .folded import folded
+from .fit_findings import add_findings
 from .graph_restarts import (
     GraphStart,
     better_restarts,
@@ -45,18 +41,12 @@ from .graph_restarts import (
 )
 from .latent_penalty import LatentPenalty
 from .linear_maximum import any_edge_is_possible, has_closed_form_maximum, is_small, put_at_maxima
-from .lost_factors import lost_factor_findings
 from .marginal_likelihood import compared_rows
-from .number_of_factors import number_findings
-from .residual_pairs import residual_pair_findings
 from .result import Fit
 from .schedule import LEAST_STEPS
 from .sparse_run import SparseRun
 from .start import Start, cap_grid, no_start
-from .straight_curves import straight_findings
-from .table_notes import of_units, of_weights
 from .trained_restarts import TrainedRestarts
-from .unexplained import unexplained_findings
 from .wide_start import start_of
 
 if TYPE_CHECKING:
@@ -393,7 +383,6 @@ class TableJob:
             trained = trained.at(maxima)
         elif not brief and not notes and self.ranks.size == 1 and self.dependency is None:
             trained = self._at_graphs(whole, self._in_sparser_axes(whole, trained))
-        trained_to_the_end = not (brief or notes) and self.schedule.steps >= LEAST_STEPS
         train_rows, held_rows, best, history = trained.train, trained.heldout, trained.best, trained.history
         columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
         columns += ["closed_form"] * any("closed_form" in row for row in history)
@@ -435,29 +424,18 @@ class TableJob:
                 "dtype": "bfloat16" if self.rounded else str(self.dtype).removeprefix("torch."),
                 **self.record,
             },
-            findings=[
-                *(Finding("training", note) for note in notes),
-                *self._findings(whole, best, trained.rows),
-            ],
+            findings=[],
         )
-        if self.dense:
-            fit.findings.extend(unconfirmed(fit.alignment["congruence"], best, fit.factor_names))
-        if maxima is not None:
-            fit.findings.extend([*maxima.findings(), *number_findings(fit)])
-        elif trained_to_the_end:
-            fit.findings.extend(lost_factor_findings(fit))
-        fit.findings.extend(restart_findings(fit))
-        fit.findings.extend(axis_findings(fit, trained.search))
-        if getattr(whole, "prior", None) is not None and np.isfinite(trained.rows[best]).all():
-            fit.findings.extend(unexplained_findings(fit))
-            fit.findings.extend(residual_pair_findings(fit))
-        if trained_to_the_end and self.dependency is None and np.isfinite(trained.rows[best]).all():
-            bound = None if held_rows is None else held_rows[best]
-            fit.findings.extend(straight_findings(whole, self.table, self.kept, bound))
-        fit.findings.extend(folded(fit))
-        fit.findings.extend(depth_of_factors(whole, self.train, best))
-        fit.findings.extend(
-            doubted_by_columns(self.table.findings, fit.effects[best], fit.feature_names, fit.factor_names)
+        add_findings(
+            fit,
+            trained,
+            maxima,
+            notes=notes,
+            learned=self.train,
+            kept=self.kept,
+            is_complete=not notes and self.schedule.steps >= LEAST_STEPS,
+            is_dense=self.dense,
+            is_penalised=self.dependency is not None,
         )
         return fit
 
@@ -542,29 +520,6 @@ class TableJob:
         if not trained.from_graphs:
             return trained
         return trained._replace(best=self._best_of(trained, _sizes(whole)[1]))
-
-    def _findings(self, model: FactorModel, best: int, rows: np.ndarray) -> list[Finding]:
-        """What a reader should know of restarts, by ELBOs of rows (restart, row)."""
-        notes = list(self.table.findings)
-        lost = ~np.isfinite(rows.mean(1))
-        if lost.any():
-            message = (
-                f"the ELBO of {int(lost.sum())} of {len(rows)} restart(s) is not finite: they diverged, and "
-                "say nothing of the data"
-            )
-            notes.append(Finding("training", message, "lower learning_rate"))
-        if lost[best]:
-            return notes
-        if getattr(model, "prior", None) is not None:
-            notes += [*of_weights(cast("SparseDecoder", model), best), *of_units(model, self.table)]
-        notes += only_restart(len(rows))
-        if self.train.total < 5 * model.n_features:
-            message = (
-                f"{self.train.total} rows for {model.n_features} features: few rows for so many features, "
-                "expect missed edges"
-            )
-            notes.append(Finding("rows", message, source="data"))
-        return notes
 
 
 class TableGroup:
