@@ -44,7 +44,7 @@ __all__ = ["GraphStart", "better_restarts", "graph_starts", "schedule_of_graphs"
 Array = NDArray[np.float64]
 _MOST_ROWS, _LEAST_ROWS, _MOST_FEATURES = 5000, 30, 100  # the search takes a second for 50 features
 _MOST_GRAPHS = 4  # each as dear as any restart
-_BETTER = 1e-3  # nats
+_BETTER = 1e-3  # nats that a restart gains at least where it takes the place of another
 _LEAST_LEFT = 0.02  # variance that a start leaves of a feature, as in `start.py`
 
 
@@ -91,7 +91,7 @@ def searches_graphs(model: FactorModel, table: Table, schedule: Schedule | Depen
 def graph_starts(model: SparseDecoder, table: Table, kept: NDArray[np.intp]) -> list[GraphStart]:
     """Starts at the best graph of each of some numbers of factors, the best first, and at a rotated one.
 
-    The last is of the number of factors that parallel analysis finds, with all salient loadings. None where
+    The last is of the number of factors that parallel analysis finds, with all salient loadings. Empty where
     the search has no graph at all.
 
     Parameters
@@ -143,10 +143,10 @@ def better_restarts(level: Array, new: Array) -> list[tuple[int, int]]:
     >>> better_restarts(np.array([-5.0]), np.array([-6.0]))
     []
     """
-    level, new = (np.where(np.isfinite(of), of, -np.inf) for of in (level, new))
+    level, new = (np.where(np.isfinite(values), values, -np.inf) for values in (level, new))
     worst = np.argsort(level, kind="stable")[: max(1, len(level) // 2)].tolist()
     best = np.argsort(-new, kind="stable").tolist()
-    return [(p, r) for p, r in zip(worst, best, strict=False) if new[r] > level[p] + _BETTER]
+    return [(place, r) for place, r in zip(worst, best, strict=False) if new[r] > level[place] + _BETTER]
 
 
 def _rotated_of_supported_factors(

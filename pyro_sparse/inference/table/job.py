@@ -1,8 +1,10 @@
 """The order of events for a table: starts from the data, groups of restarts, a choice; a `Fit`.
 
-`pyro_sparse.fit` comes here with a `FactorModel`. Some rows are kept aside, every restart is set up from its
-own seed and a data-driven start, groups of restarts are trained in one pass (`training/loop.py`), one is
-chosen (`graphs/restart_choice.py`), and `result.py` says what was found.
+`pyro_sparse.fit` comes here with a `FactorModel`. Some rows are held out, every restart is set up from its
+own seed and a data-driven start, groups of restarts are trained in one pass (`training/loop.py`), restarts
+from sparser axes or better graphs take the places of worse ones, and one is chosen
+(`graphs/restart_choice.py`). `result.py` says what the fit is, `fit_settings.py` how it came about, and
+`fit_findings.py` what is in doubt.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ import torch
 
 from ..._utils.torch_state import undisturbed
 from ..._utils.version import __version__
-from ...data.read import Table
 from ...graphs.restart_choice import chosen_restart, found_factors
 from ...posterior.rival_restarts import prescribed_edges
 from ..training import checkpoint as files
@@ -28,18 +29,11 @@ from ..training.loop import Run, possible_stops, stopped_at
 from ..training.parts import renumbered, split
 from ..training.ranks import ALONE, Ranks
 from ..training.restarts import bent_starts, child_seeds, group_sizes, join, pick, put
-from .axis_restarts import AxisStart, axis_start, is_better, replaced_restarts, searches_axes
+from .axis_restarts import axis_start, is_better, replaced_restarts, searches_axes
 from .by_rows import judge
-from .decoder_run import DecoderRun
 from .fit_findings import add_findings
-from .graph_restarts import (
-    GraphStart,
-    better_restarts,
-    graph_starts,
-    schedule_of_graphs,
-    searches_graphs,
-)
-from .latent_penalty import LatentPenalty
+from .fit_settings import restart_settings, training_settings
+from .graph_restarts import better_restarts, graph_starts, schedule_of_graphs, searches_graphs
 from .linear_maximum import any_edge_is_possible, has_closed_form_maximum, is_small, put_at_maxima
 from .marginal_likelihood import compared_rows
 from .result import Fit
@@ -50,16 +44,18 @@ from .trained_restarts import TrainedRestarts
 from .wide_start import start_of
 
 if TYPE_CHECKING:
-    from ...data.row_weights import RowWeights
+    from ...data.read import Table
     from ...models.base import FactorModel
     from ...models.sparse_decoder import SparseDecoder
     from .decoder_run import DecoderRun
     from .dependency_schedule import DependencySchedule
+    from .graph_restarts import GraphStart
+    from .latent_penalty import LatentPenalty
     from .schedule import Schedule
 
 __all__ = ["TableGroup", "TableJob"]
 
-AXIS_BENT = (False, True)  # how the restarts in sparser axes begin
+_AXIS_BENT = (False, True)  # of the restarts in sparser axes: a straight and a random-curve one
 _SAME_MAXIMUM = 0.1  # nats within which restarts have one graph's maximum, as far as the climb to it tells
 
 
@@ -117,21 +113,25 @@ class TableJob:
         dtype = torch.float32 if self.rounded else dtype
         self.dependency, self.device, self.dtype, self.ranks = dependency, device, dtype, ranks
         n_rows = len(table.x)
-        n_aside = min(int(round(holdout * n_rows)), table.most_judged)
-        aside = np.sort(np.random.default_rng(seed).permutation(n_rows)[:n_aside])
-        if table.mask is not None:  # a column whose every cell lies in the rows aside could not be learned
-            lost = ~np.delete(table.mask, aside, 0).any(0)
-            aside = aside[~table.mask[aside][:, lost].any(1)]
-        self.kept = np.setdiff1d(np.arange(n_rows), aside)
+        n_heldout = min(int(round(holdout * n_rows)), table.most_judged)
+        heldout = np.sort(np.random.default_rng(seed).permutation(n_rows)[:n_heldout])
+        if table.mask is not None:  # a column seen in held-out rows only could not be learned
+            lost = ~np.delete(table.mask, heldout, 0).any(0)
+            heldout = heldout[~table.mask[heldout][:, lost].any(1)]
+        self.kept = np.setdiff1d(np.arange(n_rows), heldout)
         if len(self.kept) < 5:
             raise ValueError(
                 f"holdout: {holdout!r} of {n_rows} rows leaves {len(self.kept)} to learn from, wanted at "
                 "least 5; lower it"
             )
         self.train = table.part(self.kept, device, dtype)
-        self.heldout = table.rows(aside).batch(device, dtype) if len(aside) else None
-        usual = np.full(restarts, model.n_factors) if self.dense else cap_grid(model.n_factors, restarts)
-        self.n_factors_init = usual if n_factors_init is None else np.asarray(n_factors_init)
+        self.heldout = table.rows(heldout).batch(device, dtype) if len(heldout) else None
+        if n_factors_init is not None:
+            self.n_factors_init = np.asarray(n_factors_init)
+        elif self.dense:
+            self.n_factors_init = np.full(restarts, model.n_factors)
+        else:
+            self.n_factors_init = cap_grid(model.n_factors, restarts)
         self.bent = bent_starts(self.n_factors_init)
         self.seeds = child_seeds(seed, restarts)
         copies = 1 if dependency is None else dependency.copies(model.n_factors)
@@ -142,23 +142,11 @@ class TableJob:
             "feature_names": table.feature_names,
         }
         self.closed_form, self.schedule = self._closed_form_schedule(schedule)
-        schedule = self.schedule
-        self.n_steps = schedule.steps * len(self.sizes)
+        self.n_steps = self.schedule.steps * len(self.sizes)
         self._starts: dict[tuple[int, str], Start] = {}
-        dependency_settings = None if dependency is None else dependency.as_dict()
-        self.record = {
-            "seed": seed,
-            "holdout": holdout,
-            "rows": n_rows,
-            "dependency": dependency_settings,
-            "per_row": {
-                n: "given" if n in table.row_units or n == "design" else "from the cells"
-                for n in table.per_row
-            },
-            "ranks": ranks.size,
-            **_settings_of(table.weights),
-            **schedule.as_dict(),
-        }
+        self.record = training_settings(
+            table, seed=seed, holdout=holdout, dependency=dependency, ranks=ranks, schedule=self.schedule
+        )
         self.fingerprint = files.fingerprint(
             model,
             {
@@ -172,8 +160,8 @@ class TableJob:
                 "data": files.digest(*table.content()),
                 "made": files.made(model),
                 "version": __version__,
-                **({} if dependency_settings is None else {"dependency": dependency_settings}),
-                **schedule.as_dict(),
+                **({} if dependency is None else {"dependency": dependency.as_dict()}),
+                **self.schedule.as_dict(),
             },
         )
 
@@ -269,11 +257,7 @@ class TableJob:
         unit = self._begin(model, starts, bent)
         return self._run_of(model, unit, schedule, 0)
 
-    def run_from(self, start: AxisStart) -> Run:
-        """A run of two restarts, a straight and a random-curve one, that begin at the same factors."""
-        return self._run_from([start.start] * len(AXIS_BENT), np.array(AXIS_BENT), self.schedule)
-
-    def run_from_graphs(self, starts: list[GraphStart], schedule: Schedule) -> Run:
+    def _run_from_graphs(self, starts: list[GraphStart], schedule: Schedule) -> Run:
         """A run of restarts that begin at graphs, whose edges alone are open."""
         run = self._run_from([start.start for start in starts], np.zeros(len(starts), bool), schedule)
         for restart, start in enumerate(starts):
@@ -320,11 +304,13 @@ class TableJob:
         history: list[dict[str, Any]] = []
         numbers: list[int] = []
         for group in self.groups():
-            mine = [trained_part for trained_part in trained_parts if trained_part["restarts"][0] in group]
-            rows = [row for trained_part in mine for row in trained_part["history"]]
+            of_group = [
+                trained_part for trained_part in trained_parts if trained_part["restarts"][0] in group
+            ]
+            rows = [row for trained_part in of_group for row in trained_part["history"]]
             last = stopped_at(rows, self.schedule) if self.heldout is not None else self.schedule.steps
-            states += [trained_part["states"][last] for trained_part in mine]
-            numbers += [r for trained_part in mine for r in trained_part["restarts"]]
+            states += [trained_part["states"][last] for trained_part in of_group]
+            numbers += [r for trained_part in of_group for r in trained_part["restarts"]]
             history += sorted((row for row in rows if row["step"] <= last), key=lambda row: row["step"])
         return self.result(states, renumbered(history, numbers), numbers, notes)
 
@@ -345,7 +331,7 @@ class TableJob:
         numbers : list of int
             Which restarts they hold.
         notes : list of str
-            Warnings so far.
+            Of an interruption, or of restarts that were not merged. No further restarts are tried then.
         """
         try:
             return self._result(states, history, numbers, notes)
@@ -366,9 +352,9 @@ class TableJob:
         notes: list[str],
         brief: bool = False,
     ) -> Fit:
-        whole, n_restarts = copy.deepcopy(self.model), len(numbers)
+        whole = copy.deepcopy(self.model)
         torch.manual_seed(self.seeds[0])
-        whole.setup(n_restarts=n_restarts, **self.setup)
+        whole.setup(n_restarts=len(numbers), **self.setup)
         whole.to(device=self.device, dtype=self.dtype)
         join(states, whole)
         whole.kl_weight = 1.0
@@ -381,45 +367,22 @@ class TableJob:
         trained = self._judged(whole, history, self.n_factors_init[numbers], self.bent[numbers], brief, exact)
         if maxima is not None:
             trained = trained.at(maxima)
-        elif not brief and not notes and self.ranks.size == 1 and self.dependency is None:
+        elif not notes and self.ranks.size == 1 and self.dependency is None:
             trained = self._at_graphs(whole, self._in_sparser_axes(whole, trained))
-        train_rows, held_rows, best, history = trained.train, trained.heldout, trained.best, trained.history
         columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
-        columns += ["closed_form"] * any("closed_form" in row for row in history)
+        columns += ["closed_form"] * any("closed_form" in row for row in trained.history)
         fit = Fit.build(
             whole,
             self.table,
             train=self.train,
-            best=best,
-            elbo=train_rows.mean(1),
-            heldout_elbo=np.full(n_restarts, np.nan) if held_rows is None else held_rows.mean(1),
-            history=pd.DataFrame(history, columns=columns),
+            best=trained.best,
+            elbo=trained.train.mean(1),
+            heldout_elbo=(
+                np.full(len(numbers), np.nan) if trained.heldout is None else trained.heldout.mean(1)
+            ),
+            history=pd.DataFrame(trained.history, columns=columns),
             settings={
-                "model": type(whole).__name__,
-                "decoder": getattr(whole, "decoder_kind", ""),
-                "likelihood": whole.likelihood.full_name,
-                "prior": type(getattr(whole, "prior", None)).__name__,
-                "n_factors": whole.n_factors,
-                "restarts": n_restarts,
-                "n_factors_init": trained.n_factors_init.tolist(),
-                "bent": trained.bent.tolist(),
-                **({"axis_restarts": trained.from_axes} if trained.from_axes else {}),
-                **({"graph_restarts": trained.from_graphs} if trained.from_graphs else {}),
-                **({} if maxima is None else {"graph_level": np.round(maxima.level, 3).tolist()}),
-                **(
-                    {}
-                    if trained.log_likelihood is None
-                    else {
-                        "log_likelihood": np.round(trained.log_likelihood.mean(1), 6).tolist(),
-                        "correlations": (trained.parameters - trained.edges).tolist(),
-                    }
-                ),
-                **({"searched": sorted(maxima.searched)} if maxima is not None and maxima.searched else {}),
-                **(
-                    {"supported_factors": maxima.supported, "likeliest_factors": maxima.likeliest}
-                    if maxima is not None and maxima.supported
-                    else {}
-                ),
+                **restart_settings(whole, trained, maxima),
                 "device": self.device,
                 "dtype": "bfloat16" if self.rounded else str(self.dtype).removeprefix("torch."),
                 **self.record,
@@ -457,7 +420,14 @@ class TableJob:
             if compared is not None:
                 log_likelihood, parameters = compared.log_density, edges + compared.correlations
         trained = TrainedRestarts(
-            train, heldout, edges, parameters, 0, history, n_factors_init, bent, [], None, [], log_likelihood
+            train=train,
+            heldout=heldout,
+            edges=edges,
+            parameters=parameters,
+            history=history,
+            n_factors_init=n_factors_init,
+            bent=bent,
+            log_likelihood=log_likelihood,
         )
         return trained._replace(best=self._best_of(trained, active))
 
@@ -481,21 +451,21 @@ class TableJob:
             start = axis_start(cast("SparseDecoder", whole), self.table, self.kept, level, trained.best)
             if start is None:
                 return trained
-            run = self.run_from(start)
+            run = self._run_from([start.start] * len(_AXIS_BENT), np.array(_AXIS_BENT), self.schedule)
             run.finish()
             run.model.kl_weight = 1.0
             torch.manual_seed(self.seeds[0])
-            n_factors_init = np.full(len(AXIS_BENT), start.n_factors)
-            new = self._judged(run.model.eval(), run.history, n_factors_init, np.array(AXIS_BENT))
+            n_factors_init = np.full(len(_AXIS_BENT), start.n_factors)
+            new = self._judged(run.model.eval(), run.history, n_factors_init, np.array(_AXIS_BENT))
         trained = trained._replace(search=start)
         more = int(new.edges[new.best] - trained.edges[trained.best])
         if not is_better(new.all_rows[new.best], trained.all_rows[trained.best], more):
             return trained
-        first = [new.best, *(r for r in range(len(AXIS_BENT)) if r != new.best)]
+        first = [new.best, *(r for r in range(len(_AXIS_BENT)) if r != new.best)]
         for place, r in zip(replaced_restarts(level, trained.best, len(first)), first, strict=False):
             put(pick(run.model, [r]), whole, place)
             trained = trained.with_restart(place, new, r)
-            trained = trained._replace(from_axes=[*trained.from_axes, place])
+            trained = trained._replace(from_axes=(*trained.from_axes, place))
         return trained._replace(best=trained.from_axes[0])
 
     def _at_graphs(self, whole: FactorModel, trained: TrainedRestarts) -> TrainedRestarts:
@@ -507,7 +477,7 @@ class TableJob:
             starts = graph_starts(cast("SparseDecoder", whole), self.table, self.kept)
             if not starts:
                 return trained
-            run = self.run_from_graphs(starts, schedule)
+            run = self._run_from_graphs(starts, schedule)
             run.finish()
             run.model.kl_weight = 1.0
             torch.manual_seed(self.seeds[0])
@@ -516,7 +486,7 @@ class TableJob:
         n_rows = len(self.table.x)
         for place, r in better_restarts(trained.level(n_rows), new.level(n_rows)):
             put(pick(run.model, [r]), whole, place)
-            trained = trained.with_restart(place, new, r)._replace(from_graphs=[*trained.from_graphs, place])
+            trained = trained.with_restart(place, new, r)._replace(from_graphs=(*trained.from_graphs, place))
         if not trained.from_graphs:
             return trained
         return trained._replace(best=self._best_of(trained, _sizes(whole)[1]))
@@ -585,11 +555,6 @@ def _start(
         bent=torch.as_tensor(bent, device=unit.device),
         unit=unit,
     )
-
-
-def _settings_of(weights: RowWeights | None) -> dict[str, Any]:
-    """What settings of a fit say of weights of rows."""
-    return {} if weights is None or weights.kind == "equal" else {"sample_weight": weights.as_dict()}
 
 
 def _sizes(model: FactorModel) -> tuple[np.ndarray, np.ndarray]:

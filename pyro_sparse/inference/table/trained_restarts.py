@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .linear_maximum import Maxima
 
 __all__ = ["TrainedRestarts"]
+
+_BY_RESTART = ("train", "heldout", "edges", "parameters", "n_factors_init", "bent", "log_likelihood")
 
 
 class TrainedRestarts(NamedTuple):
@@ -25,31 +27,32 @@ class TrainedRestarts(NamedTuple):
     edges : ndarray of int (restart,)
     parameters : ndarray of int (restart,)
         What a criterion charges for: edges and, of models with `log_likelihood`, correlations of factors.
-    best : int
     history : list of dict
+        One for each look at a restart in training.
     n_factors_init, bent : ndarray (restart,)
         How each began.
-    from_axes, from_graphs : list of int
-        Restarts that began in sparser axes, and at graphs of a search.
-    search : AxisStart or None
-        Its axes, if not those of the restarts before it.
     log_likelihood : ndarray (restart, row) or None
         At the restarts' maxima, where factors can be summed out (`marginal_likelihood.py`). Restarts are then
         compared by it and not by their bounds.
+    best : int
+    search : AxisStart or None
+        Axes of a search, where they are not those of the best restart before it.
+    from_axes, from_graphs : tuple of int
+        Restarts that began in sparser axes, and at graphs of a search.
     """
 
     train: np.ndarray
     heldout: np.ndarray | None
     edges: np.ndarray
     parameters: np.ndarray
-    best: int
     history: list[dict[str, Any]]
     n_factors_init: np.ndarray
     bent: np.ndarray
-    from_axes: list[int]
-    search: AxisStart | None
-    from_graphs: list[int]
     log_likelihood: np.ndarray | None = None
+    best: int = 0
+    search: AxisStart | None = None
+    from_axes: tuple[int, ...] = ()
+    from_graphs: tuple[int, ...] = ()
 
     @property
     def rows(self) -> np.ndarray:
@@ -76,29 +79,12 @@ class TrainedRestarts(NamedTuple):
     def with_restart(self, place: int, source: TrainedRestarts, restart: int) -> TrainedRestarts:
         """A restart of another set in the place of one of these."""
 
-        def replaced(figures: np.ndarray, new: np.ndarray) -> np.ndarray:
-            figures = np.array(figures)
-            figures[place] = new[restart]
-            return figures
-
-        aside = cast(np.ndarray, self.heldout)  # both sets have such rows, or neither has
+        arrays: dict[str, Any] = {}
+        for name in _BY_RESTART:
+            figures = getattr(self, name)
+            if figures is not None:  # else it is None of both
+                arrays[name] = np.array(figures)
+                arrays[name][place] = getattr(source, name)[restart]
         history = [row for row in self.history if row["restart"] != place]
         history += [{**row, "restart": place} for row in source.history if row["restart"] == restart]
-        return TrainedRestarts(
-            train=replaced(self.train, source.train),
-            heldout=None if source.heldout is None else replaced(aside, source.heldout),
-            edges=replaced(self.edges, source.edges),
-            parameters=replaced(self.parameters, source.parameters),
-            best=self.best,
-            history=sorted(history, key=lambda row: row["step"]),
-            n_factors_init=replaced(self.n_factors_init, source.n_factors_init),
-            bent=replaced(self.bent, source.bent),
-            from_axes=self.from_axes,
-            search=self.search,
-            from_graphs=self.from_graphs,
-            log_likelihood=(
-                None
-                if self.log_likelihood is None
-                else replaced(self.log_likelihood, cast(np.ndarray, source.log_likelihood))
-            ),
-        )
+        return self._replace(history=sorted(history, key=lambda row: row["step"]), **arrays)
