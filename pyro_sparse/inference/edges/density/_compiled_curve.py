@@ -10,17 +10,24 @@ from numpy.typing import NDArray
 
 from ...._utils.arrays import compiled as _compile
 from ...._utils.elementary import exponential
+from ._compiled_weight import ROOT_HALF, norm
 
-__all__ = ["drawn", "interpolated", "parts"]
+__all__ = ["drawn", "interpolated", "log_integrals"]
 
 Array = NDArray[np.float64]
 _LOWEST = -700.0  # of what an exponential is taken
 
 
 @_compile
-def parts(shift, mode, sd, power, end, likelihood, laplace, nodes, weights, tiny, ends):
-    """The slab's integral over sd at each shift; level, slope and bend at a loading of 0."""
-    integrals, heights = np.empty((4, *shift.shape)), np.empty(len(nodes))
+def log_integrals(
+    shift, mode, sd, power, end, likelihood, laplace, spike, least_bend, nodes, weights, tiny, ends
+):  # fmt: skip
+    """log of the integrals of slab and spike at each shift; the spike's under the parabola at a loading of 0.
+
+    `spike` is its scale, above 0, and `least_bend` the least bend of that parabola, in units of 1 / sd^2.
+    """
+    integrals, heights, at_zero = np.empty((2, *shift.shape)), np.empty(len(nodes)), np.empty(3)
+    constant = -np.log(2 * spike) if laplace else -np.log(spike)
     for m in range(len(shift)):
         for c in range(shift.shape[1]):
             for g in range(shift.shape[2]):
@@ -29,8 +36,13 @@ def parts(shift, mode, sd, power, end, likelihood, laplace, nodes, weights, tiny
                 total = 0.0
                 for i in range(len(nodes)):
                     total += heights[i] * weights[i]
-                integrals[0, m, c, g] = total
-                _expanded(-middle, sd[c, g], power[:, c, g], end[:, :, c, g], ends, integrals[1:, m, c, g])
+                integrals[0, m, c, g] = np.log(total * sd[c, g])
+                _expanded(-middle, sd[c, g], power[:, c, g], end[:, :, c, g], ends, at_zero)
+                a = max(at_zero[2], least_bend / (sd[c, g] * sd[c, g]))
+                level, factor = norm(a, at_zero[1], ROOT_HALF / np.sqrt(a), spike, laplace)
+                if laplace:
+                    factor *= np.sqrt(2 * np.pi / a)
+                integrals[1, m, c, g] = at_zero[0] + level + np.log(factor) + constant
     return integrals
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...._utils.arrays import COMPILED
 from ....likelihoods._compiled_cells import loading_jets
-from ._compiled_curve import drawn, interpolated, parts
+from ._compiled_curve import drawn, interpolated, log_integrals
 from .cells import Cells
 from .loadings import ENDS, FARTHEST, HERMITE, LEAST_BEND, NODES, TINY, WEIGHTS, WIDE, Curve, Shape
 from .weight import Slabs, SpikeSlab
@@ -69,14 +69,14 @@ class CompiledCurve(Curve):
 
     def log_norms(self, shift: Array, density: Slabs) -> tuple[Array, Array]:
         """As in `LoadingLikelihood`."""
-        if not isinstance(density, SpikeSlab):
+        if not isinstance(density, SpikeSlab) or not np.any(density.ratio):
             return super().log_norms(shift, density)
         shape = self.shape
-        slab, level, slope, bend = parts(
-            np.ascontiguousarray(shift), self.mode, shape.sd, shape.power, shape.end,
-            self.likelihood, density.laplace, NODES, WEIGHTS, TINY, ENDS,
+        slab, spike = log_integrals(
+            np.ascontiguousarray(shift), self.mode, shape.sd, shape.power, shape.end, self.likelihood,
+            density.laplace, float(np.max(density.ratio)), LEAST_BEND, NODES, WEIGHTS, TINY, ENDS,
         )  # fmt: skip
-        return np.log(slab) + np.log(shape.sd), level + density.log_norms(self._least(bend), slope)[1]
+        return slab, spike
 
     def draw(self, shift: Array, edge: Bools, density: Slabs, rng: np.random.Generator) -> Array:
         """As in `LoadingLikelihood`."""

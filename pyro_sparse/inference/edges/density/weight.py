@@ -24,6 +24,7 @@ __all__ = [
     "SpikeSlab",
     "Tilted",
     "blended",
+    "edge_summed_out",
     "floor_precision",
     "mixture",
 ]
@@ -240,6 +241,20 @@ def blended(nonzero: Component, zero: Component, log_odds: Array) -> Tilted:
     log_norm = zero.log_norm + np.logaddexp(0, logit) - np.logaddexp(0, log_odds)
     mean, var = mixture(p, nonzero, zero)
     return Tilted(log_norm, p, mean, var, nonzero, zero)
+
+
+def edge_summed_out(density: Slabs, a: Array, b: Array, log_odds: Array) -> tuple[Array, Array]:
+    """`Tilted.log_norm` and `Tilted.prob`, at a third of what the moments cost.
+
+    Parameters
+    ----------
+    density : Slabs
+    a, b, log_odds : ndarray
+        As in `Slabs.tilted`.
+    """
+    slab, spike = density.log_norms(a, b)
+    logit = log_odds + slab - spike
+    return spike + np.logaddexp(0, logit) - np.logaddexp(0, log_odds), expit(logit)
 
 
 def mixture(p: Array, nonzero: Component, zero: Component) -> tuple[Array, Array]:

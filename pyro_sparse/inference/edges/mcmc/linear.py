@@ -27,7 +27,7 @@ from ..density._compiled_weight import AVAILABLE as COMPILED
 from ..density._compiled_weight import loading_steps
 from ..density.loadings import Parabola
 from ..density.rates import drawn_log_odds, log_density
-from ..density.weight import Slabs, SpikeSlab, floor_precision
+from ..density.weight import Slabs, SpikeSlab, edge_summed_out, floor_precision
 from ..moves.axes import all_axes_move, moved_axes
 from ..moves.communalities import moved_communalities
 from ..moves.correlations import moved_correlations
@@ -181,7 +181,7 @@ class LinearChains:
         columns = range(state.weight.shape[-1])
         likelihoods = [(k, *self._column(k, state.weight, state, moments.gram, centred)) for k in columns]
         odds = np.broadcast_to(self.edge_log_odds(state), state.weight.shape)
-        chance = [self.density.tilted(a, b, odds[..., k]).prob for k, a, b in likelihoods]
+        chance = [edge_summed_out(self.density, a, b, odds[..., k])[1] for k, a, b in likelihoods]
         return np.where(self.permitted, 0.0, np.stack(chance, -1))
 
     def log_evidence(self, state: LinearState) -> Array:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ..density.cells import Cells
 from ..density.decoder_program import DecoderProgram, DecoderState
-from ..density.weight import SpikeSlab
+from ..density.weight import Slabs, edge_summed_out
 
 __all__ = ["LineWeights", "line_weights"]
 
@@ -143,7 +143,7 @@ class _Scan:
 
     Parameters
     ----------
-    density : SpikeSlab
+    density : Slabs
     odds : ndarray (chain, feature, factor)
         Prior log odds of edges.
     precision : float
@@ -153,7 +153,7 @@ class _Scan:
     permitted : ndarray of bool (feature, factor)
     """
 
-    density: SpikeSlab
+    density: Slabs
     odds: Array
     precision: float
     order: tuple[int, ...]
@@ -177,10 +177,10 @@ class _Scan:
                 level += _log_normal(a, b, new, self.precision)
             else:
                 free = self.permitted[:, entry]
-                under = self.density.tilted(a, b, self.odds[..., entry])
-                new = self.density.draw(a, b, rng.random(b.shape) < under.prob, rng)
+                log_norm, prob = edge_summed_out(self.density, a, b, self.odds[..., entry])
+                new = self.density.draw(a, b, rng.random(b.shape) < prob, rng)
                 new = np.where(free, new, 0.0)
-                level += np.where(free, b * new - 0.5 * a * new**2 - under.log_norm, 0.0)
+                level += np.where(free, b * new - 0.5 * a * new**2 - log_norm, 0.0)
             now[..., entry] = new
         return now[..., :-1], now[..., -1], level
 
@@ -194,7 +194,7 @@ class _Scan:
             if entry == _INTERCEPT:
                 level += _log_normal(a, b, new, self.precision)
             else:
-                log_norm = self.density.tilted(a, b, self.odds[..., entry]).log_norm
+                log_norm, _ = edge_summed_out(self.density, a, b, self.odds[..., entry])
                 level += np.where(self.permitted[:, entry], b * new - 0.5 * a * new**2 - log_norm, 0.0)
             now[..., entry] = new
         return level

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..density.weight import SpikeSlab, floor_precision
+from ..density.weight import SpikeSlab, edge_summed_out, floor_precision
 from .rows import RowDraws
 
 __all__ = ["Target", "sequential_draws"]
@@ -94,10 +94,10 @@ def sequential_draws(
             pull = shift[..., k] - (lower[..., k + 1 :, k] * w[..., order[k + 1 :]]).sum(-1)
             b = corner * pull - nu[fit, j]
             of_feature = density._replace(ratio=density.ratio[fit, j])
-            t = of_feature.tilted(a, b, log_odds[fit, j])
-            edge[..., j] = rng.random(a.shape) < t.prob
+            log_norm, prob = edge_summed_out(of_feature, a, b, log_odds[fit, j])
+            edge[..., j] = rng.random(a.shape) < prob
             w[..., j] = x = of_feature.draw(a, b, edge[..., j], rng)
-            ratio += t.log_norm + 0.5 * a * x**2 - b * x
+            ratio += log_norm + 0.5 * a * x**2 - b * x
         ratio += target.log_likelihood(w, fit, rng)
         edges.append(edge)
         weights.append(w * unit[fit][..., None])
