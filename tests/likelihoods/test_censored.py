@@ -15,6 +15,9 @@ from pyro_sparse.inference.edges.density.likelihood_parameters import Likelihood
 from pyro_sparse.likelihoods import CensoredNormal, Column, Columns, Normal, get_likelihood
 from pyro_sparse.testing.likelihood import LikelihoodTestCase
 
+# rough axes and posteriors of rows: none of these tests is about how good they are
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 
 class TestCensoredNormalWithoutLimits(LikelihoodTestCase):
     def make(self):
