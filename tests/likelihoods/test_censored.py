@@ -270,7 +270,10 @@ def _beyond(limit=-0.5):
     return at, np.where(at == limit, -9.0, at)
 
 
-@pytest.mark.parametrize("kind", ["all", "some", "covariates"])
+@pytest.mark.parametrize(
+    "kind",
+    ["some", *(pytest.param(name, marks=pytest.mark.slow(hurried=True)) for name in ("all", "covariates"))],
+)
 def test_how_far_beyond_a_limit_a_cell_is_written_changes_nothing(kind):
     at, beyond = _beyond()
     likelihood = CensoredNormal(left=-0.5)
