@@ -20,7 +20,7 @@ from pyro_sparse.inference.multitask.task_axes import task_axes
 from pyro_sparse.inference.rotation import alternative_axes, axes
 from pyro_sparse.inference.rotation.axes import oblique, obliques, varimax
 from pyro_sparse.inference.rotation.jacobian_axes import jacobian_axes
-from pyro_sparse.inference.table import function_axes, marginal_likelihood, result, unfold
+from pyro_sparse.inference.table import directions, function_axes, marginal_likelihood, result, start, unfold
 from pyro_sparse.inference.table import refine as refinement
 from pyro_sparse.inference.table.refine import refine
 from pyro_sparse.inference.transition import transition_axes
@@ -72,6 +72,8 @@ _HURRIED = {
     (clusters, "_STARTS"): 1,
     (marginal_likelihood, "_ROUNDS"): 1,
     (marginal_likelihood, "_DRAWS"): (8, 16),
+    (directions, "find_directions"): functools.partial(directions.find_directions, steps=5),
+    (start, "factor_analysis"): functools.partial(start.factor_analysis, max_iter=20),
     (unfold, "_STEPS"): 5,
     (unfold, "_LESSONS"): 5,
     (refinement, "refine"): _few_steps,

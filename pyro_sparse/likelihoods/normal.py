@@ -23,6 +23,7 @@ __all__ = ["Normal"]
 
 FLOOR_WIDTH = 0.04  # the soft floor is .1 where a corner would be: sigma is then a tenth above its own floor
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_NO_MASK = np.empty((0, 0), dtype=bool)  # of the type of a mask: another type would be compiled anew
 
 
 def _soft_floor(x: Tensor, width: float = FLOOR_WIDTH) -> Tensor:
@@ -224,7 +225,7 @@ class Normal(Likelihood):
             line = line.swapaxes(1, 2)
             score, by_log_sigma = np.empty(line.shape, line.dtype), np.empty_like(above)
             cells, log_prior = np.empty((2, len(line)), line.dtype)
-            observed = data if mask is None else arrays(mask)[1]
+            observed = _NO_MASK if mask is None else arrays(mask)[1]
             _by_column(
                 above, line, data, observed, mask is not None, self.floor, a, b, of_cells, of_priors,
                 score, by_log_sigma, cells, log_prior,

@@ -99,7 +99,7 @@ def test_fit_writes_what_it_says(fitted):
     assert "<html" in (folder / "report.html").read_text()
 
 
-@pytest.mark.parametrize("size", [None, 0.45])
+@pytest.mark.parametrize("size", [None, pytest.param(0.45, marks=pytest.mark.slow(hurried=True))])
 def test_no_two_outputs_disagree_on_large_loadings(run, fitted, tmp_path, size):
     """Table, file, JSON, print, page, picture and the object of salient edges say one number."""
     folder = fitted[0]

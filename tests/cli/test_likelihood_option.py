@@ -11,6 +11,9 @@ import pyro_sparse as ps
 from pyro_sparse.cli.commands import app
 from pyro_sparse.cli.recipe import likelihood_of
 
+# rough axes and posteriors of rows: none of these tests is about how good they are
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 
 @pytest.mark.parametrize(
     ("options", "wanted"),

@@ -15,6 +15,9 @@ import pyro_sparse as ps
 from pyro_sparse.data.design import taken_out
 from pyro_sparse.data.views import as_one_table, join_views, views_of
 
+# rough axes and posteriors of rows: none of these tests is about how good they are
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 RNA = pd.DataFrame({"g1": [1, 2, 3], "g2": [4, 5, 6]}, index=["a", "b", "c"])
 PROTEIN = pd.DataFrame({"g1": [7.0, 8.0]}, index=["d", "b"])
 

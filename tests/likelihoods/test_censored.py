@@ -15,6 +15,9 @@ from pyro_sparse.inference.edges.density.likelihood_parameters import Likelihood
 from pyro_sparse.likelihoods import CensoredNormal, Column, Columns, Normal, get_likelihood
 from pyro_sparse.testing.likelihood import LikelihoodTestCase
 
+# rough axes and posteriors of rows: none of these tests is about how good they are
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 
 class TestCensoredNormalWithoutLimits(LikelihoodTestCase):
     def make(self):
@@ -267,7 +270,10 @@ def _beyond(limit=-0.5):
     return at, np.where(at == limit, -9.0, at)
 
 
-@pytest.mark.parametrize("kind", ["all", "some", "covariates"])
+@pytest.mark.parametrize(
+    "kind",
+    ["some", *(pytest.param(name, marks=pytest.mark.slow(hurried=True)) for name in ("all", "covariates"))],
+)
 def test_how_far_beyond_a_limit_a_cell_is_written_changes_nothing(kind):
     at, beyond = _beyond()
     likelihood = CensoredNormal(left=-0.5)

@@ -13,6 +13,9 @@ from pyro_sparse.data.tasks import as_tasks, relative_spread
 from pyro_sparse.models._task_noise import LEVEL, SHAPE, log_inverse_gamma, typical_noise
 from tests._tasks import quick_fit, tasks_on_latents
 
+# rough axes and posteriors of rows: none of these tests is about how good they are
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 
 def squares_of(rng, shape, level, share, scale, dof):
     variance = stats.invgamma(shape, scale=shape * level).rvs(len(dof), random_state=rng)

@@ -33,7 +33,9 @@ def tasks(seed):
 
 
 @pytest.mark.usefixtures("hurried")
-@pytest.mark.parametrize("make", [table, sequences, tasks])
+@pytest.mark.parametrize(
+    "make", [table, sequences, pytest.param(tasks, marks=pytest.mark.slow(hurried=True))]
+)
 def test_the_posterior_of_another_fit_is_refused(make, tmp_path):
     (fit, method), (other, _) = make(0), make(1)
     before = fit_mark(fit)

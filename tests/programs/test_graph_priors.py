@@ -23,6 +23,9 @@ from pyro_sparse.inference.program.recorded import RecordedDensity
 from pyro_sparse.inference.program.sweeps import ProgramChains
 from tests.inference.program._long_runs import check
 
+# rough axes and posteriors of rows: none of these tests is about how good they are
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 PAGE = Path(__file__).parents[2] / "docs" / "graph_priors.md"
 NAMES = ["groups", "regression", "field", "pathways", "shrinkage", "parameters", "network"]
 FEATURES, FACTORS, ROWS = 6, 2, 40

@@ -41,7 +41,10 @@ def told(x, likelihood):
     return clusters.clustered_rows(cells_of(read_table(x, {}, likelihood=density), density))
 
 
-@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial", "ordinal"])
+@pytest.mark.parametrize(
+    "likelihood",
+    ["poisson", *(pytest.param(name, marks=pytest.mark.slow) for name in ("negative_binomial", "ordinal"))],
+)
 def test_shuffled_batches_are_noted_until_they_are_given(likelihood):
     """Of twenty tables 17, 20 and 15 are told of, by likelihood, and of none without batches."""
     notes = []
@@ -61,7 +64,7 @@ def test_shuffled_batches_are_noted_until_they_are_given(likelihood):
 
 
 @pytest.mark.parametrize("likelihood", ["poisson", "ordinal"])
-@pytest.mark.parametrize("of", ["steep", "curved", "sparse and binary"])
+@pytest.mark.parametrize("of", ["steep", pytest.param("curved", marks=pytest.mark.slow), "sparse and binary"])
 def test_factors_that_make_clusters_are_no_batches(likelihood, of):
     """At most one of eight tables of each kind."""
     n_told = 0

@@ -34,7 +34,7 @@ def fitted(x, decoder="linear", shared=False, **options):
     ("decoder", "options"),
     [
         ("linear", {"shared": True}),
-        ("linear", {"standardise": False}),
+        pytest.param("linear", {"standardise": False}, marks=pytest.mark.slow),
         pytest.param("mlp", {"shared": True}, marks=pytest.mark.slow),
         pytest.param("mlp", {"standardise": False}, marks=pytest.mark.slow),
     ],

@@ -13,6 +13,9 @@ from pyro_sparse.data.read import as_table
 from pyro_sparse.inference.table.cell_correlations import cell_correlation, cell_eigenvalues
 from pyro_sparse.inference.table.linear_maximum import row_moments
 
+# rough axes and posteriors of rows: none of these tests is about how good they are
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 N, G, LOADING = 4000, 12, 0.8
 RATES = np.linspace(0.05, 0.95, G)
 

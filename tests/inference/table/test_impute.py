@@ -13,6 +13,9 @@ import pyro_sparse as ps
 from pyro_sparse.inference.table.impute import add_residuals, excess_covariance, implied_moments
 from pyro_sparse.models import SparseDecoder
 
+# rough axes and posteriors of rows: none of these tests is about how good they are
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 G = 6
 W = np.array([[1, 0], [0.8, 0], [-1, 0], [0, 1], [0, 0.9], [0.5, 0.5]])
 IMPLIED = W @ W.T + 0.3 * np.eye(G)

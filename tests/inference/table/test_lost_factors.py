@@ -12,6 +12,9 @@ import pyro_sparse as ps
 from pyro_sparse.inference.table import job
 from pyro_sparse.inference.table.lost_factors import lost_factor_findings
 
+# rough axes and posteriors of rows: none of these tests is about how good they are
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 N, PER_FACTOR = 400, 4
 LOADINGS = np.kron(np.eye(3), np.full((PER_FACTOR, 1), 2.0))  # of logits
 

@@ -45,7 +45,11 @@ def fitted(x, likelihood, **settings):
 
 
 @pytest.mark.parametrize(
-    "likelihood, missing", [("bernoulli", False), ("poisson", True), ("negative_binomial", False)]
+    "likelihood, missing",
+    [
+        ("poisson", True),
+        *(pytest.param(name, False, marks=pytest.mark.slow) for name in ("bernoulli", "negative_binomial")),
+    ],
 )
 def test_rows_have_the_density_of_quadrature(likelihood, missing):
     x = counts_and_answers("bernoulli" if likelihood == "bernoulli" else "poisson", missing)

@@ -207,7 +207,10 @@ def test_groups_keep_their_means():
 
 
 # ---- the fit's own parameters ------------------------------------------------------------------------------
-@pytest.mark.parametrize("kind", ["bernoulli", "ordinal", "poisson", "mlp"])
+@pytest.mark.parametrize(
+    "kind",
+    ["ordinal", "mlp", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bernoulli", "poisson"))],
+)
 def test_without_chains_any_fit_has_replicates(kind):
     rng = np.random.default_rng(0)
     f = rng.normal(size=(150, 1)) * np.linspace(0.6, 1.2, 5)

@@ -13,6 +13,9 @@ from pyro_sparse.inference.table import job
 from pyro_sparse.inference.table.factor_likelihood import FactorFit
 from pyro_sparse.inference.table.straight_curves import linear_bounds
 
+# rough axes and posteriors of rows: none of these tests is about how good they are
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 N, G, K = 200, 8, 2
 
 

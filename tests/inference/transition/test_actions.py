@@ -42,9 +42,10 @@ def fit_of(table, action, steps=60, **options):
     return ps.fit(model, table.assign(do=action), actions=["do"], **(HURRIED | {"steps": steps}))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.usefixtures("hurried", "no_pictures")
-@pytest.mark.parametrize("n_levels", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_levels", [2, 3])
 def test_a_fit_is_the_same_however_its_action_is_coded(n_levels, tmp_path):
     table, codes = frames(n_levels)
     text = np.array(["none", "some", "x"])[codes]

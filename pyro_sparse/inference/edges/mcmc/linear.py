@@ -242,11 +242,14 @@ class LinearChains:
         if self._loadings_compile:
             density = cast(SpikeSlab, self.density)
             log_odds = np.where(self.must, np.inf, prior) + np.zeros(weight.shape)
-            uniform, drawn = density.random_numbers(weight.shape, rng)
+            # each layout of an array in memory would be compiled anew
+            noise, permitted, uniform, drawn = map(
+                np.ascontiguousarray,
+                (state.noise, self.permitted, *density.random_numbers(weight.shape, rng)),
+            )
             loading_steps(
-                weight, edge, prob, gram, centred, np.ascontiguousarray(state.noise), log_odds,
-                self.permitted, density.laplace, float(np.max(density.ratio)), float(self.slab_scale),
-                uniform, drawn,
+                weight, edge, prob, gram, centred, noise, log_odds, permitted, density.laplace,
+                float(np.max(density.ratio)), float(self.slab_scale), uniform, drawn,
             )  # fmt: skip
             return weight, edge, prob
         for k in range(weight.shape[-1]):

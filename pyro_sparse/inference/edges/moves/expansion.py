@@ -150,10 +150,12 @@ class Expansion:
         assert isinstance(density, SpikeSlab)
         sure = np.inf if self._point else odds
         odds = by_factor(np.where(self.permitted, np.broadcast_to(sure, weight.shape), np.inf))
+        # in C order, as each layout in memory would be compiled anew
+        precision = np.array(np.broadcast_to(precision, whole.shape), dtype=float, order="C")
         expansion_steps(
-            columns, whole, by, np.array(np.broadcast_to(precision, whole.shape), dtype=float), maps, n_rows,
-            self.permitted.sum(0), self._point, odds, -np.logaddexp(0, -odds), density.laplace,
-            float(np.max(density.ratio)), float(self.slab_scale), *drawn,
+            columns, whole, by, precision, maps, n_rows, self.permitted.sum(0), self._point, odds,
+            -np.logaddexp(0, -odds), density.laplace, float(np.max(density.ratio)), float(self.slab_scale),
+            *drawn,
         )  # fmt: skip
         return by_factor(columns), by
 

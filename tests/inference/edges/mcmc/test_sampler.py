@@ -64,7 +64,7 @@ def probability(idata):
     ("likelihood", "decoder", "missing"),
     [
         ("normal", "linear", True),
-        ("normal", "mlp", False),
+        pytest.param("normal", "mlp", False, marks=pytest.mark.slow),
         ("poisson", "linear", False),
         pytest.param("bernoulli", "linear", True, marks=pytest.mark.slow),
         pytest.param("bernoulli", "mlp", False, marks=pytest.mark.slow),
