@@ -6,7 +6,8 @@ eight. Linear normal models have a search for that (`linear_maximum.py`). It rea
 and those of answers, levels and counts, as the encoder sees the cells, are weaker, but show who goes with
 whom. So graphs of the search are where further restarts begin, with their edges alone open and without a
 lasso. What they are worth is what their own likelihood says, as of any restart; better ones take the
-places of the worst.
+places of the worst. Few steps do for that, since restarts are compared at the maxima of their graphs
+(`marginal_likelihood.py`); the best one is then trained on.
 
 The search's criterion takes correlations of answers at their face value: of a weak factor it leaves an edge
 or two out, or all. So one restart begins with as many factors as parallel analysis finds and all their
@@ -39,7 +40,14 @@ if TYPE_CHECKING:
     from .dependency_schedule import DependencySchedule
     from .schedule import Schedule
 
-__all__ = ["GraphStart", "better_restarts", "graph_starts", "schedule_of_graphs", "searches_graphs"]
+__all__ = [
+    "GraphStart",
+    "better_restarts",
+    "graph_starts",
+    "schedule_of_best",
+    "schedule_of_graphs",
+    "searches_graphs",
+]
 
 Array = NDArray[np.float64]
 _MOST_ROWS, _LEAST_ROWS, _MOST_FEATURES = 5000, 30, 100  # the search takes a second for 50 features
@@ -126,6 +134,22 @@ def schedule_of_graphs(schedule: Schedule) -> Schedule:
     schedule : Schedule
     """
     return replace(schedule, lasso_weight=0.0, kl_start=1.0, prune_at=(), patience=None)
+
+
+def schedule_of_best(schedule: Schedule) -> Schedule:
+    """Of a trained restart that is trained on: as of restarts at graphs, without the first stages.
+
+    Parameters
+    ----------
+    schedule : Schedule
+    """
+    return replace(
+        schedule_of_graphs(schedule),
+        encoder_frozen_until=0.0,
+        lasso_from=0.0,
+        lasso_until=0.0,
+        relax_lasso_from=0.0,
+    )
 
 
 def better_restarts(level: Array, new: Array) -> list[tuple[int, int]]:

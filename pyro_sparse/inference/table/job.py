@@ -20,6 +20,7 @@ import torch
 
 from ..._utils.torch_state import undisturbed
 from ..._utils.version import __version__
+from ...data.large_table import LargeTable
 from ...graphs.restart_choice import chosen_restart, found_factors
 from ...posterior.rival_restarts import prescribed_edges
 from ..training import checkpoint as files
@@ -33,7 +34,13 @@ from .axis_restarts import axis_start, is_better, replaced_restarts, searches_ax
 from .by_rows import judge
 from .fit_findings import add_findings
 from .fit_settings import restart_settings, training_settings
-from .graph_restarts import better_restarts, graph_starts, schedule_of_graphs, searches_graphs
+from .graph_restarts import (
+    better_restarts,
+    graph_starts,
+    schedule_of_best,
+    schedule_of_graphs,
+    searches_graphs,
+)
 from .linear_maximum import any_edge_is_possible, has_closed_form_maximum, is_small, put_at_maxima
 from .marginal_likelihood import compared_rows
 from .result import Fit
@@ -141,7 +148,8 @@ class TableJob:
             "missing": table.missing,
             "feature_names": table.feature_names,
         }
-        self.closed_form, self.schedule = self._closed_form_schedule(schedule)
+        self.whole_schedule = schedule
+        self.closed_form, self.schedule = self._schedule_of_restarts(schedule)
         self.n_steps = self.schedule.steps * len(self.sizes)
         self._starts: dict[tuple[int, str], Start] = {}
         self.record = training_settings(
@@ -161,20 +169,23 @@ class TableJob:
                 "made": files.made(model),
                 "version": __version__,
                 **({} if dependency is None else {"dependency": dependency.as_dict()}),
-                **self.schedule.as_dict(),
+                **schedule.as_dict(),
             },
         )
 
-    def _closed_form_schedule(
+    def _schedule_of_restarts(
         self, schedule: Schedule | DependencySchedule
     ) -> tuple[bool, Schedule | DependencySchedule]:
-        """Whether restarts are put at the maxima of their graphs, and the schedule that leads there."""
-        if self.dependency is not None or not is_small(self.table):
+        """Whether restarts are put at the maxima of their graphs, and a schedule that leads far enough."""
+        is_linear = getattr(self.model, "decoder_kind", "") == "linear"
+        if self.dependency is not None or not is_linear or isinstance(self.table, LargeTable):
             return False, schedule
         model = copy.deepcopy(self.model)
         with undisturbed():
             model.setup(n_restarts=1, **self.setup)
-        if not has_closed_form_maximum(model, self.table, schedule):
+        if self.ranks.size == 1 and searches_graphs(model, self.table, schedule):
+            return False, cast("Schedule", schedule).to_compare()
+        if not is_small(self.table) or not has_closed_form_maximum(model, self.table, schedule):
             return False, schedule
         graphs_are_searched = any_edge_is_possible(cast("SparseDecoder", model))
         return True, cast("Schedule", schedule).to_graphs() if graphs_are_searched else schedule
@@ -369,6 +380,7 @@ class TableJob:
             trained = trained.at(maxima)
         elif not notes and self.ranks.size == 1 and self.dependency is None:
             trained = self._at_graphs(whole, self._in_sparser_axes(whole, trained))
+            trained = self._trained_on(whole, trained)
         columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
         columns += ["closed_form"] * any("closed_form" in row for row in trained.history)
         fit = Fit.build(
@@ -396,7 +408,7 @@ class TableJob:
             notes=notes,
             learned=self.train,
             kept=self.kept,
-            is_complete=not notes and self.schedule.steps >= LEAST_STEPS,
+            is_complete=not notes and self.whole_schedule.steps >= LEAST_STEPS,
             is_dense=self.dense,
             is_penalised=self.dependency is not None,
         )
@@ -470,7 +482,7 @@ class TableJob:
 
     def _at_graphs(self, whole: FactorModel, trained: TrainedRestarts) -> TrainedRestarts:
         """Restarts that begin at graphs of a search, in the places of worse ones; then the best of all."""
-        if not searches_graphs(whole, self.table, self.schedule):
+        if not searches_graphs(whole, self.table, self.whole_schedule):
             return trained
         schedule = schedule_of_graphs(cast("Schedule", self.schedule))
         with undisturbed():
@@ -490,6 +502,30 @@ class TableJob:
         if not trained.from_graphs:
             return trained
         return trained._replace(best=self._best_of(trained, _sizes(whole)[1]))
+
+    def _trained_on(self, whole: FactorModel, trained: TrainedRestarts) -> TrainedRestarts:
+        """With the best restart trained on, where all were only to be compared; not if held-out rows lose."""
+        n_more = min(self.whole_schedule.steps - self.schedule.steps, self.schedule.steps)
+        if self.closed_form or n_more == 0 or not np.isfinite(trained.train[trained.best]).all():
+            return trained
+        best, schedule = trained.best, replace(cast("Schedule", self.schedule), steps=n_more)
+        with undisturbed():
+            torch.manual_seed(child_seeds(self.seeds[0], 1)[0])
+            model = cast("SparseDecoder", pick(whole, [best])).train()
+            model.allowed &= model.weights != 0
+            unit = torch.as_tensor(self.table.unit(model.likelihood), dtype=self.dtype, device=self.device)
+            run = self._run_of(model, unit, schedule_of_best(schedule), best)
+            run.finish()
+            model.kl_weight = 1.0
+            torch.manual_seed(self.seeds[0])
+            at_best = trained.n_factors_init[[best]], trained.bent[[best]]
+            new = self._judged(model.eval(), run.history, *at_best)
+        worse = new.heldout is not None and new.heldout.mean() < trained.rows[best].mean()
+        if worse or not np.isfinite(new.train).all():
+            return trained
+        put(model, whole, best)
+        later = [{**row, "step": row["step"] + self.schedule.steps} for row in run.history]
+        return trained.with_restart(best, new, 0)._replace(history=[*trained.history, *later])
 
 
 class TableGroup:

@@ -16,6 +16,7 @@ from pyro_sparse.inference.table import graph_restarts, job
 from pyro_sparse.inference.table.graph_restarts import (
     better_restarts,
     graph_starts,
+    schedule_of_best,
     schedule_of_graphs,
     searches_graphs,
 )
@@ -151,6 +152,14 @@ def test_a_schedule_without_a_lasso_and_deletions_goes_to_the_end():
     assert not any(schedule.prunes(step) for step in range(700)) and schedule.settled < 700
 
 
+def test_a_trained_restart_goes_on_where_it_stands():
+    """No lasso, no deletions, nothing held, and the prior's ladder is climbed."""
+    schedule = schedule_of_best(Schedule(steps=400))
+    assert schedule.steps == 400 and schedule.patience is None and schedule.kl_weight(0) == 1.0
+    assert {schedule.stage(step) for step in range(400)} == {"sparse"}
+    assert schedule.ladder(1) == 1.0 and not any(schedule.prunes(step) for step in range(400))
+
+
 def test_better_restarts_take_the_places_of_the_worst_half():
     level = np.array([-5.0, np.nan, -1.0, -3.0])
     assert better_restarts(level, np.array([-4.0, np.nan, -2.0])) == [(1, 2), (0, 0)]
@@ -163,19 +172,46 @@ def test_a_fit_keeps_what_began_at_the_graph_if_it_is_better(monkeypatch):
     """It has the graph's edges alone, and the other restarts are as they were."""
     x, _ = answers()
     model = SparseDecoder(x.shape[1], 3, decoder="linear", likelihood="bernoulli")
+    training = {"restarts": 2, "steps": 500, "steps_to_compare": None, "seed": 0, "progress": False}
     monkeypatch.setattr(job, "graph_starts", lambda *arguments: [])
-    without = ps.fit(model, x, restarts=2, steps=500, seed=0, progress=False)
+    without = ps.fit(model, x, **training)
     assert "graph_restarts" not in without.settings
     monkeypatch.setattr(job, "graph_starts", lambda *arguments: graph_starts(*arguments)[:1])
     monkeypatch.setattr(job, "better_restarts", lambda level, new: [(0, 0)])
-    fit = ps.fit(model, x, restarts=2, steps=500, seed=0, progress=False)
+    fit = ps.fit(model, x, **training)
     assert fit.settings["graph_restarts"] == [0]
     edge = fit.weights[0] != 0
     assert not (edge & ~EDGE[:, edge.argmax(0) // SIZE]).any()  # no edge beside those of the graph
     assert fit.settings["n_factors_init"][0] == FACTORS
-    again = ps.fit(model, x, restarts=2, steps=500, seed=0, progress=False)
+    again = ps.fit(model, x, **training)
     np.testing.assert_array_equal(again.weights, fit.weights)
     np.testing.assert_array_equal(fit.weights[1], without.weights[1])
+
+
+@pytest.mark.slow(hurried=True)
+def test_the_best_restart_is_trained_on(monkeypatch):
+    """The others have `steps_to_compare`; its history goes on, and its edges are its own."""
+    x, _ = answers()
+    model = SparseDecoder(x.shape[1], 3, decoder="linear", likelihood="bernoulli")
+
+    def fitted(**settings):
+        return ps.fit(model, x, restarts=2, steps=600, holdout=0, seed=0, progress=False, **settings)
+
+    monkeypatch.setattr(job.TableJob, "_trained_on", lambda self, whole, trained: trained)
+    compared = fitted()
+    monkeypatch.undo()
+    fit, whole = fitted(), fitted(steps_to_compare=None)
+    best, last = fit.best, fit.history.groupby("restart").step.max()
+    assert compared.settings["steps"] == 400 and best == compared.best
+    np.testing.assert_array_equal(fit.weights[1 - best], compared.weights[1 - best])
+    assert not ((fit.weights[best] != 0) & (compared.weights[best] == 0)).any()
+    assert last[best] == 600 and last[1 - best] == 400
+    assert set(whole.history.groupby("restart").step.max()) == {600}
+    np.testing.assert_array_equal(fit.weights, fitted().weights)
+    # where held-out rows object, it stays as it was
+    monkeypatch.setattr(job, "schedule_of_best", lambda schedule: replace(schedule, learning_rate=1.0))
+    held = ps.fit(model, x, restarts=2, steps=600, seed=0, progress=False)
+    assert held.history.step.max() == 400
 
 
 def cut_responses(seed):

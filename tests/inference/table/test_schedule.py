@@ -53,6 +53,12 @@ def test_steps_that_lead_to_graphs():
     assert Schedule(steps_to_graphs=300).to_graphs() == Schedule(steps=300, steps_to_graphs=300)
 
 
+def test_steps_until_restarts_are_compared():
+    assert S.to_compare().steps == 400 and S.to_compare().settled == 321
+    assert Schedule(steps=300).to_compare().steps == 300
+    assert Schedule(steps_to_compare=None).to_compare() == Schedule(steps_to_compare=None)
+
+
 def test_as_dict_is_json_and_complete():
     said = json.loads(json.dumps(S.as_dict()))
     assert set(said) == set(Schedule.names())
@@ -133,7 +139,8 @@ def limits():
 
 WHAT = {
     **dict.fromkeys(("steps", "batch_size", "evaluate_every", "em_every", "patience", "warm_up"), "a count"),
-    **dict.fromkeys(("sparse_steps", "edge_steps", "polish_steps", "steps_to_graphs"), "a count"),
+    **dict.fromkeys(("sparse_steps", "edge_steps", "polish_steps"), "a count"),
+    **dict.fromkeys(("steps_to_graphs", "steps_to_compare"), "a count"),
     **dict.fromkeys(
         ("decay_from", "decay_to", "kl_until", "encoder_frozen_until", "reintroduce_at"), "a share"
     ),
