@@ -42,7 +42,7 @@ class Cut:
 @pytest.mark.parametrize(
     ("groups", "after"),
     [
-        pytest.param(1, 3, marks=pytest.mark.slow),
+        (1, 3),
         pytest.param(1, 13, marks=pytest.mark.slow),
         pytest.param(3, 13, marks=pytest.mark.slow),
         (3, 33),

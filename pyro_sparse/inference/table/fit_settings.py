@@ -1,6 +1,7 @@
 """What `Fit.settings` records of a table's fit: the model, the restarts, how they compare, and the training.
 
-A key that does not apply is left out, and readers ask whether it is there: `graph_level` of restarts at the
+`steps` and the like are what was asked for, `steps_made` what each restart took of it. A key that does not
+apply is left out, and readers ask whether it is there: `graph_level` of restarts at the
 maxima of their graphs, `log_likelihood` and `correlations` where factors can be summed out, `axis_restarts`
 and `graph_restarts` where such took the places of others.
 """
@@ -49,6 +50,9 @@ def restart_settings(model: FactorModel, trained: TrainedRestarts, maxima: Maxim
         settings["axis_restarts"] = list(trained.from_axes)
     if trained.from_graphs:
         settings["graph_restarts"] = list(trained.from_graphs)
+    steps_made = {row["restart"]: row["step"] for row in trained.history}
+    if steps_made:
+        settings["steps_made"] = [steps_made.get(r, 0) for r in range(model.n_restarts)]
     if maxima is not None:
         settings["graph_level"] = np.round(maxima.level, 3).tolist()
     if trained.log_likelihood is not None:
@@ -79,7 +83,7 @@ def training_settings(
         As in `pyro_sparse.fit`.
     ranks : Ranks
     schedule : Schedule or DependencySchedule
-        That the restarts are trained by.
+        As in `pyro_sparse.fit`.
     """
     given = {*table.row_units, "design"}
     weights = table.weights

@@ -7,7 +7,7 @@ and those of answers, levels and counts, as the encoder sees the cells, are weak
 whom. So graphs of the search are where further restarts begin, with their edges alone open and without a
 lasso. What they are worth is what their own likelihood says, as of any restart; better ones take the
 places of the worst. Few steps do for that, since restarts are compared at the maxima of their graphs
-(`marginal_likelihood.py`); the best one is then trained on.
+(`marginal_likelihood.py`); the best one is then trained further.
 
 The search's criterion takes correlations of answers at their face value: of a weak factor it leaves an edge
 or two out, or all. So one restart begins with as many factors as parallel analysis finds and all their
@@ -137,7 +137,7 @@ def schedule_of_graphs(schedule: Schedule) -> Schedule:
 
 
 def schedule_of_best(schedule: Schedule) -> Schedule:
-    """Of a trained restart that is trained on: as of restarts at graphs, without the first stages.
+    """For training a restart further: as `schedule_of_graphs`, without the stages that are behind it.
 
     Parameters
     ----------

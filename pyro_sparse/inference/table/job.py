@@ -83,6 +83,8 @@ class TableJob:
     n_restarts : int
     sizes : list of int
         How many restarts share each pass.
+    requested_schedule, schedule : Schedule or DependencySchedule
+        As in `pyro_sparse.fit`, and that of restarts, which may be shorter.
     fingerprint : str
         What must agree for a file with restarts to belong to this fit.
 
@@ -148,12 +150,12 @@ class TableJob:
             "missing": table.missing,
             "feature_names": table.feature_names,
         }
-        self.whole_schedule = schedule
+        self.requested_schedule = schedule
         self.closed_form, self.schedule = self._schedule_of_restarts(schedule)
         self.n_steps = self.schedule.steps * len(self.sizes)
         self._starts: dict[tuple[int, str], Start] = {}
         self.record = training_settings(
-            table, seed=seed, holdout=holdout, dependency=dependency, ranks=ranks, schedule=self.schedule
+            table, seed=seed, holdout=holdout, dependency=dependency, ranks=ranks, schedule=schedule
         )
         self.fingerprint = files.fingerprint(
             model,
@@ -170,6 +172,7 @@ class TableJob:
                 "version": __version__,
                 **({} if dependency is None else {"dependency": dependency.as_dict()}),
                 **schedule.as_dict(),
+                "steps_of_restarts": self.schedule.steps,  # several ranks make all
             },
         )
 
@@ -380,7 +383,10 @@ class TableJob:
             trained = trained.at(maxima)
         elif not notes and self.ranks.size == 1 and self.dependency is None:
             trained = self._at_graphs(whole, self._in_sparser_axes(whole, trained))
-            trained = self._trained_on(whole, trained)
+            try:
+                trained = self._with_best_trained_further(whole, trained)
+            except KeyboardInterrupt:
+                notes = ["interrupted when the best restart was trained further: it is as the others are"]
         columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
         columns += ["closed_form"] * any("closed_form" in row for row in trained.history)
         fit = Fit.build(
@@ -408,7 +414,7 @@ class TableJob:
             notes=notes,
             learned=self.train,
             kept=self.kept,
-            is_complete=not notes and self.whole_schedule.steps >= LEAST_STEPS,
+            is_complete=not notes and self.requested_schedule.steps >= LEAST_STEPS,
             is_dense=self.dense,
             is_penalised=self.dependency is not None,
         )
@@ -464,11 +470,11 @@ class TableJob:
             if start is None:
                 return trained
             run = self._run_from([start.start] * len(_AXIS_BENT), np.array(_AXIS_BENT), self.schedule)
-            run.finish()
-            run.model.kl_weight = 1.0
+            if not _finished(run):
+                return trained
             torch.manual_seed(self.seeds[0])
             n_factors_init = np.full(len(_AXIS_BENT), start.n_factors)
-            new = self._judged(run.model.eval(), run.history, n_factors_init, np.array(_AXIS_BENT))
+            new = self._judged(run.model, run.history, n_factors_init, np.array(_AXIS_BENT))
         trained = trained._replace(search=start)
         more = int(new.edges[new.best] - trained.edges[trained.best])
         if not is_better(new.all_rows[new.best], trained.all_rows[trained.best], more):
@@ -482,7 +488,7 @@ class TableJob:
 
     def _at_graphs(self, whole: FactorModel, trained: TrainedRestarts) -> TrainedRestarts:
         """Restarts that begin at graphs of a search, in the places of worse ones; then the best of all."""
-        if not searches_graphs(whole, self.table, self.whole_schedule):
+        if not searches_graphs(whole, self.table, self.requested_schedule):
             return trained
         schedule = schedule_of_graphs(cast("Schedule", self.schedule))
         with undisturbed():
@@ -490,11 +496,11 @@ class TableJob:
             if not starts:
                 return trained
             run = self._run_from_graphs(starts, schedule)
-            run.finish()
-            run.model.kl_weight = 1.0
+            if not _finished(run):
+                return trained
             torch.manual_seed(self.seeds[0])
             n_factors_init = np.array([start.edge.shape[1] for start in starts])
-            new = self._judged(run.model.eval(), run.history, n_factors_init, np.zeros(len(starts), bool))
+            new = self._judged(run.model, run.history, n_factors_init, np.zeros(len(starts), bool))
         n_rows = len(self.table.x)
         for place, r in better_restarts(trained.level(n_rows), new.level(n_rows)):
             put(pick(run.model, [r]), whole, place)
@@ -503,9 +509,12 @@ class TableJob:
             return trained
         return trained._replace(best=self._best_of(trained, _sizes(whole)[1]))
 
-    def _trained_on(self, whole: FactorModel, trained: TrainedRestarts) -> TrainedRestarts:
-        """With the best restart trained on, where all were only to be compared; not if held-out rows lose."""
-        n_more = min(self.whole_schedule.steps - self.schedule.steps, self.schedule.steps)
+    def _with_best_trained_further(self, whole: FactorModel, trained: TrainedRestarts) -> TrainedRestarts:
+        """The best restart trained further, where all were trained only long enough to be compared.
+
+        As it was, if its held-out ELBO falls or its level does.
+        """
+        n_more = min(self.requested_schedule.steps - self.schedule.steps, self.schedule.steps)
         if self.closed_form or n_more == 0 or not np.isfinite(trained.train[trained.best]).all():
             return trained
         best, schedule = trained.best, replace(cast("Schedule", self.schedule), steps=n_more)
@@ -515,15 +524,17 @@ class TableJob:
             model.allowed &= model.weights != 0
             unit = torch.as_tensor(self.table.unit(model.likelihood), dtype=self.dtype, device=self.device)
             run = self._run_of(model, unit, schedule_of_best(schedule), best)
-            run.finish()
-            model.kl_weight = 1.0
+            if not _finished(run):
+                return trained
             torch.manual_seed(self.seeds[0])
-            at_best = trained.n_factors_init[[best]], trained.bent[[best]]
-            new = self._judged(model.eval(), run.history, *at_best)
-        worse = new.heldout is not None and new.heldout.mean() < trained.rows[best].mean()
-        if worse or not np.isfinite(new.train).all():
+            how_it_began = trained.n_factors_init[[best]], trained.bent[[best]]
+            new = self._judged(run.model, run.history, *how_it_began)
+        n_rows = len(self.table.x)
+        level, before = new.level(n_rows)[0], trained.level(n_rows)[best]
+        is_worse = new.heldout is not None and not new.heldout.mean() >= trained.rows[best].mean()
+        if is_worse or not level >= before - _SAME_MAXIMUM:
             return trained
-        put(model, whole, best)
+        put(run.model, whole, best)
         later = [{**row, "step": row["step"] + self.schedule.steps} for row in run.history]
         return trained.with_restart(best, new, 0)._replace(history=[*trained.history, *later])
 
@@ -591,6 +602,17 @@ def _start(
         bent=torch.as_tensor(bent, device=unit.device),
         unit=unit,
     )
+
+
+def _finished(run: Run) -> bool:
+    """Train to the end, ready to be judged; whether it got there, as one that diverges does not."""
+    try:
+        run.finish()
+    except FloatingPointError:
+        return False
+    run.model.kl_weight = 1.0
+    run.model.eval()
+    return True
 
 
 def _sizes(model: FactorModel) -> tuple[np.ndarray, np.ndarray]:

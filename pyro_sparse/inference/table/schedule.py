@@ -26,15 +26,17 @@ class Schedule(Settings):
     Attributes
     ----------
     steps, batch_size : int
-        Number of minibatch steps (at most `steps_to_graphs` where these are enough), rows in each.
+        Number of minibatch steps (at most `steps_to_graphs` or `steps_to_compare` where these are enough),
+        rows in each.
     steps_to_graphs : int or None
         Steps, at most, where training only leads to graphs: a search improves them, and restarts are put at
         their maxima in closed form (`linear_maximum.py`: linear decoders with normal noise, 30 to 1,000 rows,
         up to 100 columns, any edge possible, `steps` of 500 or more). None: `steps`.
     steps_to_compare : int or None
-        The same of other likelihoods, whose restarts are compared at their maxima, beside restarts that begin
-        at graphs of a search (`graph_restarts.py`, up to 5,000 rows): steps, at most, of all of them, and
-        then of the best one alone. None: `steps`, of each.
+        Steps, at most, of each restart of a linear decoder under other likelihoods, where restarts are
+        compared at the maxima of their graphs, those that begin at graphs of a search among them
+        (`graph_restarts.py`, up to 5,000 rows). The best is then trained further, by as many again at most,
+        within `steps`, and kept so unless held-out rows are worse. None: `steps` of each.
     learning_rate : float
         Adam's step size: reached after `warm_up` steps, constant until `decay_from`, then falling linearly
         to the share `decay_to` of it.
@@ -193,6 +195,8 @@ class Schedule(Settings):
     def ladder(self, step: int) -> float:
         """Progress on the prior's ladder at `step`: climbed while the lasso screens, then it stays at 1."""
         done = step / self.steps
+        if done >= self.lasso_until:
+            return 1.0
         return min(1.0, max(0.0, (done - self.lasso_from) / max(self.lasso_until - self.lasso_from, 1e-9)))
 
     def admits(self, step: int) -> bool:

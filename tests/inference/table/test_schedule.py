@@ -59,6 +59,10 @@ def test_steps_until_restarts_are_compared():
     assert Schedule(steps_to_compare=None).to_compare() == Schedule(steps_to_compare=None)
 
 
+def test_a_ladder_without_rungs_is_climbed():
+    assert Schedule(lasso_from=0.0, lasso_until=0.0).ladder(0) == 1.0
+
+
 def test_as_dict_is_json_and_complete():
     said = json.loads(json.dumps(S.as_dict()))
     assert set(said) == set(Schedule.names())

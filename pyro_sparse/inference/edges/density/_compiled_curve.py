@@ -20,14 +20,14 @@ _LOWEST = -700.0  # of what an exponential is taken
 
 @_compile
 def log_integrals(
-    shift, mode, sd, power, end, likelihood, laplace, spike, least_bend, nodes, weights, tiny, ends
+    shift, mode, sd, power, end, likelihood, laplace, spike_scale, least_bend, nodes, weights, tiny, ends
 ):  # fmt: skip
     """log of the integrals of slab and spike at each shift; the spike's under the parabola at a loading of 0.
 
-    `spike` is its scale, above 0, and `least_bend` the least bend of that parabola, in units of 1 / sd^2.
+    `spike_scale` is above 0, and `least_bend` the least bend of that parabola, in units of 1 / sd^2.
     """
     integrals, heights, at_zero = np.empty((2, *shift.shape)), np.empty(len(nodes)), np.empty(3)
-    constant = -np.log(2 * spike) if laplace else -np.log(spike)
+    constant = -np.log(2 * spike_scale) if laplace else -np.log(spike_scale)
     for m in range(len(shift)):
         for c in range(shift.shape[1]):
             for g in range(shift.shape[2]):
@@ -39,7 +39,7 @@ def log_integrals(
                 integrals[0, m, c, g] = np.log(total * sd[c, g])
                 _expanded(-middle, sd[c, g], power[:, c, g], end[:, :, c, g], ends, at_zero)
                 a = max(at_zero[2], least_bend / (sd[c, g] * sd[c, g]))
-                level, factor = norm(a, at_zero[1], ROOT_HALF / np.sqrt(a), spike, laplace)
+                level, factor = norm(a, at_zero[1], ROOT_HALF / np.sqrt(a), spike_scale, laplace)
                 if laplace:
                     factor *= np.sqrt(2 * np.pi / a)
                 integrals[1, m, c, g] = at_zero[0] + level + np.log(factor) + constant

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from pyro_sparse.inference.edges.density.weight import SpikeSlab
+from pyro_sparse.inference.edges.density.weight import SpikeSlab, edge_summed_out
 
 LAWS = [(False, 0.0), (True, 0.0), (True, 0.1)]
 FACTORS = [(0.5, 0.3), (20.0, 8.0), (1e-4, 0.01), (300.0, -500.0), (40.0, 1.5)]
@@ -57,6 +57,22 @@ def test_moments_are_the_integrals(laplace, ratio, a, b):
     assert found.mean == pytest.approx(mean, abs=1e-8)
     assert found.var == pytest.approx((s1 + s0) / total - mean**2, rel=1e-7)
     assert found.slab.mean == pytest.approx(m1 / one, abs=1e-8)
+
+
+@pytest.mark.parametrize(("laplace", "ratio"), [*LAWS, (False, 0.2)])
+def test_without_moments_normaliser_and_probability_are_the_same(laplace, ratio):
+    """Of odds that are infinite, too."""
+    a, b = (np.array(column) for column in zip(*FACTORS, strict=True))
+    for scales in (np.array(ratio), np.full(len(a), ratio)):
+        density = SpikeSlab(laplace, scales)
+        for log_odds in (np.array([-3.0, 0.4, 60.0, -60.0, 0.0]), np.full(len(a), -1.0)):
+            tilted = density.tilted(a, b, log_odds)
+            log_norm, prob = edge_summed_out(density, a, b, log_odds)
+            np.testing.assert_allclose(log_norm, tilted.log_norm, rtol=1e-12)
+            np.testing.assert_allclose(prob, tilted.prob, rtol=1e-12)
+        with np.errstate(invalid="ignore"):
+            assert (edge_summed_out(density, a, b, np.full(len(a), np.inf))[1] == 1).all()
+        assert (edge_summed_out(density, a, b, np.full(len(a), -np.inf))[1] == 0).all()
 
 
 @pytest.mark.parametrize(("laplace", "ratio"), LAWS)
