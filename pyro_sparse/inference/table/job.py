@@ -1,15 +1,14 @@
 """The order of events for a table: starts from the data, groups of restarts, a choice; a `Fit`.
 
 `pyro_sparse.fit` comes here with a `FactorModel`. Some rows are held out, every restart is set up from its
-own seed and a data-driven start, groups of restarts are trained in one pass (`training/loop.py`), restarts
-from sparser axes or better graphs take the places of worse ones, and one is chosen
-(`graphs/restart_choice.py`). `result.py` says what the fit is, `fit_settings.py` how it came about, and
+own seed and a data-driven start (`restart_runs.py`), groups of restarts are trained in one pass
+(`training/loop.py`), restarts from sparser axes or better graphs take the places of worse ones, and one is
+chosen (`further_restarts.py`). `result.py` says what the fit is, `fit_settings.py` how it came about, and
 `fit_findings.py` what is in doubt.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -21,33 +20,23 @@ import torch
 from ..._utils.torch_state import undisturbed
 from ..._utils.version import __version__
 from ...data.large_table import LargeTable
-from ...graphs.restart_choice import chosen_restart, found_factors
-from ...posterior.rival_restarts import prescribed_edges
 from ..training import checkpoint as files
 from ..training.group_draws import GroupDraws
 from ..training.interrupt import BRIEF, stopped_between_steps
 from ..training.loop import Run, possible_stops, stopped_at
 from ..training.parts import renumbered, split
 from ..training.ranks import ALONE, Ranks
-from ..training.restarts import bent_starts, child_seeds, group_sizes, join, pick, put
-from .axis_restarts import axis_start, is_better, replaced_restarts, searches_axes
-from .by_rows import judge
+from ..training.restarts import bent_starts, child_seeds, group_sizes, join, pick
 from .fit_findings import add_findings
 from .fit_settings import restart_settings, training_settings
-from .graph_restarts import (
-    better_restarts,
-    graph_starts,
-    schedule_of_best,
-    schedule_of_graphs,
-    searches_graphs,
-)
+from .further_restarts import at_graphs, in_sparser_axes, judged, with_best_trained_further
+from .graph_restarts import searches_graphs
 from .linear_maximum import any_edge_is_possible, has_closed_form_maximum, is_small, put_at_maxima
-from .marginal_likelihood import compared_rows
+from .restart_runs import RestartRuns
 from .result import Fit
 from .schedule import LEAST_STEPS
 from .sparse_run import SparseRun
 from .start import Start, cap_grid, no_start
-from .trained_restarts import TrainedRestarts
 from .wide_start import start_of
 
 if TYPE_CHECKING:
@@ -56,14 +45,10 @@ if TYPE_CHECKING:
     from ...models.sparse_decoder import SparseDecoder
     from .decoder_run import DecoderRun
     from .dependency_schedule import DependencySchedule
-    from .graph_restarts import GraphStart
     from .latent_penalty import LatentPenalty
     from .schedule import Schedule
 
 __all__ = ["TableGroup", "TableJob"]
-
-_AXIS_BENT = (False, True)  # of the restarts in sparser axes: a straight and a random-curve one
-_SAME_MAXIMUM = 0.1  # nats within which restarts have one graph's maximum, as far as the climb to it tells
 
 
 class TableJob:
@@ -145,11 +130,20 @@ class TableJob:
         self.seeds = child_seeds(seed, restarts)
         copies = 1 if dependency is None else dependency.copies(model.n_factors)
         self.sizes = group_sizes(model, restarts, schedule.batch_size * copies)
-        self.setup: dict[str, Any] = {
-            "n_samples": self.train.total,
-            "missing": table.missing,
-            "feature_names": table.feature_names,
-        }
+        self.runs = RestartRuns(
+            model=model,
+            table=table,
+            kept=self.kept,
+            learned=self.train,
+            heldout=self.heldout,
+            trainer=model.trainer or self.trainer,
+            dependency=dependency,
+            device=device,
+            dtype=dtype,
+            rounded=self.rounded,
+            ranks=ranks,
+            seed=self.seeds[0],
+        )
         self.requested_schedule = schedule
         self.closed_form, self.schedule = self._schedule_of_restarts(schedule)
         self.n_steps = self.schedule.steps * len(self.sizes)
@@ -183,9 +177,8 @@ class TableJob:
         is_linear = getattr(self.model, "decoder_kind", "") == "linear"
         if self.dependency is not None or not is_linear or isinstance(self.table, LargeTable):
             return False, schedule
-        model = copy.deepcopy(self.model)
         with undisturbed():
-            model.setup(n_restarts=1, **self.setup)
+            model = self.runs.set_up(1)
         if self.ranks.size == 1 and searches_graphs(model, self.table, schedule):
             return False, cast("Schedule", schedule).to_compare()
         if not is_small(self.table) or not has_closed_form_maximum(model, self.table, schedule):
@@ -234,51 +227,14 @@ class TableJob:
         schedule: Schedule | DependencySchedule | None = None,
     ) -> Run:
         """A run at its start, of a group or of those of its restarts that are in `restarts`."""
-        model = copy.deepcopy(self.model)
         torch.manual_seed(self.seeds[group.start])
-        model.setup(n_restarts=len(group), **self.setup)
-        model.to(device=self.device, dtype=self.dtype)
+        model = self.runs.set_up(len(group))
         # the other restarts are set up for their random numbers only: any start does
         starts = [self._start_of(r if restarts is None or r in restarts else restarts.start) for r in group]
-        unit = self._begin(model, starts, self.bent[group.start : group.stop])
+        self.runs.begin(model, starts, self.bent[group.start : group.stop])
         if restarts is not None and restarts != group:
             model = pick(model, [r - group.start for r in restarts]).train(model.training)
-        return self._run_of(model, unit, schedule or self.schedule, (restarts or group).start)
-
-    def _begin(self, model: FactorModel, starts: list[Start], bent: np.ndarray) -> torch.Tensor:
-        """Write starts into a model's restarts; the features' units."""
-        unit = torch.as_tensor(self.table.unit(model.likelihood), dtype=self.dtype, device=self.device)
-        _start(model, starts, bent, self.table, self.kept, unit)
-        return unit
-
-    def _run_of(
-        self, model: FactorModel, unit: torch.Tensor, schedule: Schedule | DependencySchedule, first: int
-    ) -> Run:
-        trainer = self.model.trainer or self.trainer
-        run = trainer(model, self.train, self.heldout, schedule, first, self.dependency)
-        run.ranks, run.rounded = self.ranks, self.rounded
-        run.unit = unit.unsqueeze(-1)
-        return run
-
-    def _run_from(
-        self, starts: list[Start], bent: np.ndarray, schedule: Schedule | DependencySchedule
-    ) -> Run:
-        """A run of restarts beside the fit's own, each with its start."""
-        model = copy.deepcopy(self.model)
-        torch.manual_seed(child_seeds(self.seeds[0], 1)[0])
-        model.setup(len(starts), **self.setup)
-        model.to(device=self.device, dtype=self.dtype)
-        unit = self._begin(model, starts, bent)
-        return self._run_of(model, unit, schedule, 0)
-
-    def _run_from_graphs(self, starts: list[GraphStart], schedule: Schedule) -> Run:
-        """A run of restarts that begin at graphs, whose edges alone are open."""
-        run = self._run_from([start.start for start in starts], np.zeros(len(starts), bool), schedule)
-        for restart, start in enumerate(starts):
-            edge = torch.as_tensor(start.edges(run.model.n_factors), device=self.device)
-            run.model.allowed[restart] = edge
-        run.model.project()
-        return run
+        return self.runs.run(model, schedule or self.schedule, (restarts or group).start)
 
     def _start_of(self, restart: int) -> Start:
         cap, bent = int(self.n_factors_init[restart]), bool(self.bent[restart])
@@ -366,10 +322,8 @@ class TableJob:
         notes: list[str],
         brief: bool = False,
     ) -> Fit:
-        whole = copy.deepcopy(self.model)
         torch.manual_seed(self.seeds[0])
-        whole.setup(n_restarts=len(numbers), **self.setup)
-        whole.to(device=self.device, dtype=self.dtype)
+        whole = self.runs.set_up(len(numbers))
         join(states, whole)
         whole.kl_weight = 1.0
         whole.eval()
@@ -378,13 +332,16 @@ class TableJob:
         if self.closed_form and not brief:
             maxima = put_at_maxima(cast("SparseDecoder", whole), self.table, self.kept)
         exact = maxima is not None and self.table.mask is None  # `linear_maximum.py` wrote the encoder
-        trained = self._judged(whole, history, self.n_factors_init[numbers], self.bent[numbers], brief, exact)
+        began = self.n_factors_init[numbers], self.bent[numbers]
+        trained = judged(self.runs, whole, history, *began, brief, exact)
         if maxima is not None:
             trained = trained.at(maxima)
         elif not notes and self.ranks.size == 1 and self.dependency is None:
-            trained = self._at_graphs(whole, self._in_sparser_axes(whole, trained))
+            schedules = self.requested_schedule, self.schedule
+            trained = in_sparser_axes(self.runs, whole, trained, self.schedule)
+            trained = at_graphs(self.runs, whole, trained, *schedules)
             try:
-                trained = self._with_best_trained_further(whole, trained)
+                trained = with_best_trained_further(self.runs, whole, trained, *schedules)
             except KeyboardInterrupt:
                 notes = ["interrupted when the best restart was trained further: it is as the others are"]
         columns = ["step", "restart", "elbo", "heldout_elbo", "edges", "stage"]
@@ -419,124 +376,6 @@ class TableJob:
             is_penalised=self.dependency is not None,
         )
         return fit
-
-    def _judged(
-        self,
-        model: FactorModel,
-        history: list[dict[str, Any]],
-        n_factors_init: np.ndarray,
-        bent: np.ndarray,
-        brief: bool = False,
-        exact: bool = False,
-    ) -> TrainedRestarts:
-        """The restarts of a model, what they are worth, and which is best."""
-        train, heldout = judge(model, self.train, self.heldout, self.ranks, brief, exact)
-        edges, active = _sizes(model)
-        log_likelihood, parameters = None, edges
-        if not brief and self.ranks.size == 1:
-            compared = compared_rows(model, self.table, np.isfinite(train).all(1))
-            if compared is not None:
-                log_likelihood, parameters = compared.log_density, edges + compared.correlations
-        trained = TrainedRestarts(
-            train=train,
-            heldout=heldout,
-            edges=edges,
-            parameters=parameters,
-            history=history,
-            n_factors_init=n_factors_init,
-            bent=bent,
-            log_likelihood=log_likelihood,
-        )
-        return trained._replace(best=self._best_of(trained, active))
-
-    def _best_of(self, trained: TrainedRestarts, active: np.ndarray) -> int:
-        """Which restart is best, of which so many factors are in use.
-
-        Restarts with one graph have one maximum: of these the one that is nearest to it.
-        """
-        n_rows = len(self.table.x)
-        if trained.log_likelihood is not None:
-            level, bound = trained.level(n_rows), np.nan_to_num(trained.rows.mean(1), nan=-np.inf)
-            return int(np.where(level >= level.max() - _SAME_MAXIMUM, bound, -np.inf).argmax())
-        return chosen_restart(trained.rows, trained.all_rows, active, trained.edges, n_rows)
-
-    def _in_sparser_axes(self, whole: FactorModel, trained: TrainedRestarts) -> TrainedRestarts:
-        """Two more restarts where the best one's axes are not the sparsest; better ones replace the worst."""
-        if not searches_axes(whole, self.table, self.schedule):
-            return trained
-        level = trained.level(len(self.table.x))
-        with undisturbed():
-            start = axis_start(cast("SparseDecoder", whole), self.table, self.kept, level, trained.best)
-            if start is None:
-                return trained
-            run = self._run_from([start.start] * len(_AXIS_BENT), np.array(_AXIS_BENT), self.schedule)
-            if not _finished(run):
-                return trained
-            torch.manual_seed(self.seeds[0])
-            n_factors_init = np.full(len(_AXIS_BENT), start.n_factors)
-            new = self._judged(run.model, run.history, n_factors_init, np.array(_AXIS_BENT))
-        trained = trained._replace(search=start)
-        more = int(new.edges[new.best] - trained.edges[trained.best])
-        if not is_better(new.all_rows[new.best], trained.all_rows[trained.best], more):
-            return trained
-        first = [new.best, *(r for r in range(len(_AXIS_BENT)) if r != new.best)]
-        for place, r in zip(replaced_restarts(level, trained.best, len(first)), first, strict=False):
-            put(pick(run.model, [r]), whole, place)
-            trained = trained.with_restart(place, new, r)
-            trained = trained._replace(from_axes=(*trained.from_axes, place))
-        return trained._replace(best=trained.from_axes[0])
-
-    def _at_graphs(self, whole: FactorModel, trained: TrainedRestarts) -> TrainedRestarts:
-        """Restarts that begin at graphs of a search, in the places of worse ones; then the best of all."""
-        if not searches_graphs(whole, self.table, self.requested_schedule):
-            return trained
-        schedule = schedule_of_graphs(cast("Schedule", self.schedule))
-        with undisturbed():
-            starts = graph_starts(cast("SparseDecoder", whole), self.table, self.kept)
-            if not starts:
-                return trained
-            run = self._run_from_graphs(starts, schedule)
-            if not _finished(run):
-                return trained
-            torch.manual_seed(self.seeds[0])
-            n_factors_init = np.array([start.edge.shape[1] for start in starts])
-            new = self._judged(run.model, run.history, n_factors_init, np.zeros(len(starts), bool))
-        n_rows = len(self.table.x)
-        for place, r in better_restarts(trained.level(n_rows), new.level(n_rows)):
-            put(pick(run.model, [r]), whole, place)
-            trained = trained.with_restart(place, new, r)._replace(from_graphs=(*trained.from_graphs, place))
-        if not trained.from_graphs:
-            return trained
-        return trained._replace(best=self._best_of(trained, _sizes(whole)[1]))
-
-    def _with_best_trained_further(self, whole: FactorModel, trained: TrainedRestarts) -> TrainedRestarts:
-        """The best restart trained further, where all were trained only long enough to be compared.
-
-        As it was, if its held-out ELBO falls or its level does.
-        """
-        n_more = min(self.requested_schedule.steps - self.schedule.steps, self.schedule.steps)
-        if self.closed_form or n_more == 0 or not np.isfinite(trained.train[trained.best]).all():
-            return trained
-        best, schedule = trained.best, replace(cast("Schedule", self.schedule), steps=n_more)
-        with undisturbed():
-            torch.manual_seed(child_seeds(self.seeds[0], 1)[0])
-            model = cast("SparseDecoder", pick(whole, [best])).train()
-            model.allowed &= model.weights != 0
-            unit = torch.as_tensor(self.table.unit(model.likelihood), dtype=self.dtype, device=self.device)
-            run = self._run_of(model, unit, schedule_of_best(schedule), best)
-            if not _finished(run):
-                return trained
-            torch.manual_seed(self.seeds[0])
-            how_it_began = trained.n_factors_init[[best]], trained.bent[[best]]
-            new = self._judged(run.model, run.history, *how_it_began)
-        n_rows = len(self.table.x)
-        level, before = new.level(n_rows)[0], trained.level(n_rows)[best]
-        is_worse = new.heldout is not None and not new.heldout.mean() >= trained.rows[best].mean()
-        if is_worse or not level >= before - _SAME_MAXIMUM:
-            return trained
-        put(run.model, whole, best)
-        later = [{**row, "step": row["step"] + self.schedule.steps} for row in run.history]
-        return trained.with_restart(best, new, 0)._replace(history=[*trained.history, *later])
 
 
 class TableGroup:
@@ -575,51 +414,3 @@ class TableGroup:
     def conclude(self, notes: list[str], alone: bool, show: Callable[[Run], None]) -> bool:
         """Nothing follows."""
         return True
-
-
-def _start(
-    model: FactorModel,
-    starts: list[Start],
-    bent: np.ndarray,
-    table: Table,
-    kept: np.ndarray,
-    unit: torch.Tensor,
-) -> None:
-    """Write the guesses, widened to K factors, into a group of restarts."""
-
-    def stack(name: str) -> torch.Tensor:
-        arrays = [getattr(s, name) for s in starts]
-        wide = [a if a.ndim == 1 else np.pad(a, ((0, 0), (0, model.n_factors - a.shape[1]))) for a in arrays]
-        return torch.as_tensor(np.stack(wide)).to(unit)
-
-    intercept = torch.as_tensor(table.intercept(model.likelihood, kept)).to(unit)
-    model.start(
-        scores=stack("scores"),
-        maps=stack("maps"),
-        loadings=stack("loadings"),
-        intercept=intercept,
-        residual_sd=stack("residual_sd").unsqueeze(1),
-        bent=torch.as_tensor(bent, device=unit.device),
-        unit=unit,
-    )
-
-
-def _finished(run: Run) -> bool:
-    """Train to the end, ready to be judged; whether it got there, as one that diverges does not."""
-    try:
-        run.finish()
-    except FloatingPointError:
-        return False
-    run.model.kl_weight = 1.0
-    run.model.eval()
-    return True
-
-
-def _sizes(model: FactorModel) -> tuple[np.ndarray, np.ndarray]:
-    """Edges and active factors of each restart."""
-    weights = getattr(model, "weights", None)
-    if weights is None:
-        full = np.full(model.n_restarts, model.n_factors)
-        return full * model.n_features, full
-    present = (weights != 0).cpu().numpy()
-    return present.sum((1, 2)), found_factors(present, prescribed_edges(model))

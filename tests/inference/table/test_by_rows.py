@@ -134,7 +134,7 @@ def test_rows_kept_aside_are_few(monkeypatch, found):
     monkeypatch.setattr("pyro_sparse.data.table.MOST_JUDGED", 5)
     seen = []
     monkeypatch.setattr(
-        "pyro_sparse.inference.table.job.judge",
+        "pyro_sparse.inference.table.further_restarts.judge",
         lambda whole, train, heldout, *how: (
             seen.append((len(train), len(heldout))) or judge(whole, train, heldout, *how)
         ),

@@ -12,7 +12,7 @@ import pyro_sparse as ps
 from pyro_sparse.data.read import as_table
 from pyro_sparse.graphs.alignment import SAME_FACTOR, similarity
 from pyro_sparse.inference import Schedule
-from pyro_sparse.inference.table import graph_restarts, job
+from pyro_sparse.inference.table import further_restarts, graph_restarts, job
 from pyro_sparse.inference.table.graph_restarts import (
     better_restarts,
     graph_starts,
@@ -173,11 +173,11 @@ def test_a_fit_keeps_what_began_at_the_graph_if_it_is_better(monkeypatch):
     x, _ = answers()
     model = SparseDecoder(x.shape[1], 3, decoder="linear", likelihood="bernoulli")
     training = {"restarts": 2, "steps": 500, "steps_to_compare": None, "seed": 0, "progress": False}
-    monkeypatch.setattr(job, "graph_starts", lambda *arguments: [])
+    monkeypatch.setattr(further_restarts, "graph_starts", lambda *arguments: [])
     without = ps.fit(model, x, **training)
     assert "graph_restarts" not in without.settings
-    monkeypatch.setattr(job, "graph_starts", lambda *arguments: graph_starts(*arguments)[:1])
-    monkeypatch.setattr(job, "better_restarts", lambda level, new: [(0, 0)])
+    monkeypatch.setattr(further_restarts, "graph_starts", lambda *arguments: graph_starts(*arguments)[:1])
+    monkeypatch.setattr(further_restarts, "better_restarts", lambda level, new: [(0, 0)])
     fit = ps.fit(model, x, **training)
     assert fit.settings["graph_restarts"] == [0]
     edge = fit.weights[0] != 0
@@ -197,7 +197,7 @@ def test_the_best_restart_is_with_best_trained_further(monkeypatch):
     def fitted(**settings):
         return ps.fit(model, x, restarts=2, steps=600, holdout=0, seed=0, progress=False, **settings)
 
-    monkeypatch.setattr(job.TableJob, "_with_best_trained_further", lambda self, whole, trained: trained)
+    monkeypatch.setattr(job, "with_best_trained_further", lambda runs, whole, trained, *schedules: trained)
     compared = fitted()
     monkeypatch.undo()
     fit, whole = fitted(), fitted(steps_to_compare=None)
@@ -236,7 +236,7 @@ def test_a_factor_of_answers_is_kept_that_graphs_of_the_search_lose(monkeypatch)
     assert kept.any(0).sum() == 6 and (similarity(kept, edge.astype(float)).max(0) > SAME_FACTOR).all()
     monkeypatch.setattr(graph_restarts, "_with_rotated", lambda graphs, rotated: graphs)
     with_deletions = replace(schedule_of_graphs(Schedule()), prune_at=Schedule().prune_at)
-    monkeypatch.setattr(job, "schedule_of_graphs", lambda schedule: with_deletions)
+    monkeypatch.setattr(further_restarts, "schedule_of_graphs", lambda schedule: with_deletions)
     without = ps.fit(model, x, restarts=4, seed=1019, progress=False)
     assert without.weights[without.best].any(0).sum() < 6
 
