@@ -58,8 +58,9 @@ for finding in ps.check_table(X, likelihood):
     print("-", finding)
 
 # %% [markdown]
-# The second sentence is right: interviews were held place by place, and neighbouring rows share a place.
-# There is no column for it here, so we go on, and the sentence stays with the result.
+# The second sentence is right: `logpopul` is the logarithm of thousands of people and .1, and a place of
+# fewer than a thousand counts as 0. So is the third: interviews were held place by place, and neighbouring
+# rows share a place. There is no column for it here, so we go on, and the sentences stay with the result.
 #
 # ## Fit, and how sure is it?
 #
@@ -73,7 +74,7 @@ model = ps.models.SparseDecoder(
     n_factors=4, factor_names=names, anchors=anchors, likelihood=likelihood, decoder="linear"
 )
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # the two sentences above
+    warnings.simplefilter("ignore")  # the sentences above
     fit = ps.fit(model, X, n_factors_init=[4] * 8, seed=0, progress=False)
 idata = fit.edge_posterior()
 edges = ps.summary(idata)
