@@ -82,8 +82,8 @@ class Fit(FitResult):
     eta : ndarray (restart, factor)
         Inclusion probability of each factor.
     elbo, heldout_elbo : ndarray (restart,)
-        Nats per row, on the rows trained on and on held-out ones. The best restart may have been trained longer
-        than others (``settings["steps_made"]``).
+        Nats per row, on the rows trained on and on held-out ones. The best restart may have been trained
+        longer than others (``settings["steps_made"]``).
     history : DataFrame
         step, restart, elbo, heldout_elbo, edges, stage.
     alignment : dict
