@@ -187,7 +187,9 @@ def with_best_trained_further(
 ) -> TrainedRestarts:
     """The best restart trained further, where all were trained only long enough to be compared.
 
-    As it was, if its held-out ELBO falls or its level does.
+    As it was, if its level falls by as much as an edge costs. Held-out rows are not asked: of 150 rows of one
+    factor of counts (seed 1 of `tests/posterior/test_factor_scores.py`) 15 are, and prefer loadings that are
+    an eighth too small.
 
     Parameters
     ----------
@@ -210,8 +212,7 @@ def with_best_trained_further(
         new = judged(runs, run.model, run.history, *how_it_began)
     n_rows = len(runs.table.x)
     level, before = new.level(n_rows)[0], trained.level(n_rows)[best]
-    is_worse = new.heldout is not None and not new.heldout.mean() >= trained.rows[best].mean()
-    if is_worse or not level >= before - _SAME_MAXIMUM:
+    if not (np.isfinite(new.train).all() and level >= before - 0.5 * np.log(n_rows)):
         return trained
     put(run.model, whole, best)
     later = [{**row, "step": row["step"] + schedule.steps} for row in run.history]

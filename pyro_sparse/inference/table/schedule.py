@@ -36,7 +36,7 @@ class Schedule(Settings):
         Steps, at most, of each restart of a linear decoder under other likelihoods, where restarts are
         compared at the maxima of their graphs, those that begin at graphs of a search among them
         (`graph_restarts.py`, up to 5,000 rows). The best is then trained further, by as many again at most,
-        within `steps`, and kept so unless held-out rows are worse. None: `steps` of each.
+        within `steps`. None: `steps` of each.
     learning_rate : float
         Adam's step size: reached after `warm_up` steps, constant until `decay_from`, then falling linearly
         to the share `decay_to` of it.
