@@ -15,10 +15,11 @@ from pyro_sparse.datasets import transition_data
 from pyro_sparse.inference.multitask import job as tasks_module
 from pyro_sparse.inference.multitask.job import TaskJob
 from pyro_sparse.inference.multitask.task_result import MultiTaskFit
+from pyro_sparse.inference.table.restart_runs import RestartRuns
 from pyro_sparse.inference.training import restarts as restarts_module
 from pyro_sparse.inference.transition import job as transition_module
 from pyro_sparse.inference.transition.job import TransitionJob
-from tests.inference._quick import fit_module, in_a_hurry, quick
+from tests.inference._quick import in_a_hurry, quick
 from tests.inference._transitions import SMALL, model_of
 
 __all__ = ["in_a_hurry"]  # a fixture for every test here
@@ -62,12 +63,12 @@ def fit_sequences(restarts=2, n=60):
 def test_while_a_second_group_of_restarts_is_set_up(monkeypatch):
     monkeypatch.setattr(restarts_module, "GROUP_BYTES", 1)
     whole = quick()
-    press(monkeypatch, fit_module, "_start", 3)
+    press(monkeypatch, RestartRuns, "begin", 3)
     with SAYS(match="^interrupted when restart 2 was set up; this is the fit so far$"):
         fit = quick()
     assert fit.n_restarts == 2
     np.testing.assert_array_equal(fit.history, whole.history.query("restart < 2"))
-    press(monkeypatch, fit_module, "_start", 1)
+    press(monkeypatch, RestartRuns, "begin", 1)
     with pytest.raises(KeyboardInterrupt):
         quick()
 
