@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import pyro_sparse as ps
+from pyro_sparse.inference.table import graph_restarts, linear_maximum
 from pyro_sparse.pages.model_card import model_card
 from tests._fake_fit import fake_fit
 from tests._tasks import quick_fit, tasks_on_latents
@@ -71,6 +72,22 @@ def test_the_call_makes_the_same_fit(fit, table):
     assert "steps=60" in card["code"] and "batch_size" not in card["code"] and card["beside"] == []
     again = {"X": table}
     exec(card["code"].replace("seed=3", "seed=3, progress=False"), again)
+    np.testing.assert_array_equal(again["fit"].weights, fit.weights)
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "bernoulli"])
+def test_the_call_makes_the_same_fit_where_restarts_are_trained_for_fewer_steps(monkeypatch, likelihood):
+    for module in (graph_restarts, linear_maximum):
+        monkeypatch.setattr(module, "LEAST_STEPS", 30)
+    x = np.random.default_rng(1000).normal(size=(60, 6)) + np.random.default_rng(0).normal(size=(60, 1))
+    cells = x if likelihood == "normal" else (x > 0).astype(float)
+    model = ps.models.SparseDecoder(n_factors=2, decoder="linear", likelihood=likelihood)
+    shorter = {"steps_to_graphs": 20, "steps_to_compare": 20}
+    fit = ps.fit(model, cells, steps=40, seed=3, **shorter, **SMALL)
+    assert min(fit.settings["steps_made"]) == 20 and fit.settings["steps"] == 40
+    again = {"X": cells}
+    exec(card_of(fit)[0]["code"].replace("seed=3", "seed=3, progress=False"), again)
+    assert again["fit"].settings["steps_made"] == fit.settings["steps_made"]
     np.testing.assert_array_equal(again["fit"].weights, fit.weights)
 
 

@@ -1,9 +1,9 @@
 """What `Fit.settings` records of a table's fit: the model, the restarts, how they compare, and the training.
 
 `steps` and the like are what was asked for, `steps_made` what each restart took of it. A key that does not
-apply is left out, and readers ask whether it is there: `graph_level` of restarts at the
-maxima of their graphs, `log_likelihood` and `correlations` where factors can be summed out, `axis_restarts`
-and `graph_restarts` where such took the places of others.
+apply is left out, and readers ask whether it is there: `graph_level` of restarts at the maxima of their
+graphs, `log_likelihood` and `correlations` where factors can be summed out, `axis_restarts` and
+`graph_restarts` where such took the places of others.
 """
 
 from __future__ import annotations

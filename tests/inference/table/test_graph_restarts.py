@@ -22,6 +22,7 @@ from pyro_sparse.inference.table.graph_restarts import (
 )
 from pyro_sparse.inference.table.graph_search import best_graphs, graph_key, graph_level
 from pyro_sparse.inference.table.linear_maximum import row_moments
+from pyro_sparse.inference.training.ranks import Ranks
 from pyro_sparse.likelihoods import get_likelihood
 from pyro_sparse.models import SparseDecoder
 
@@ -188,8 +189,75 @@ def test_a_fit_keeps_what_began_at_the_graph_if_it_is_better(monkeypatch):
     np.testing.assert_array_equal(fit.weights[1], without.weights[1])
 
 
+@pytest.fixture
+def short(monkeypatch):
+    """Fits of 40 steps, of which restarts that are compared make 20."""
+    monkeypatch.setattr(graph_restarts, "LEAST_STEPS", 30)
+    model = SparseDecoder(2 * SIZE, 2, decoder="linear", likelihood="bernoulli")
+    settings = {"restarts": 1, "steps": 40, "evaluate_every": 10, "seed": 0, "progress": False}
+    return lambda **given: ps.fit(model, answers()[0], **{**settings, "steps_to_compare": 20, **given})
+
+
+@pytest.mark.parametrize(
+    ("level", "last"), [(0.1, 40), (0.0, 40), (-2.9 / N, 40), (-3.1 / N, 20), (np.nan, 20)]
+)
+def test_training_further_must_not_lose_as_much_as_an_edge_costs(short, monkeypatch, level, last):
+    """Half of log 400, 3.0 nats: its rows have a log density that differs by so much, each."""
+    judged, calls = further_restarts.judged, []
+
+    def changed(*arguments, **options):
+        trained = judged(*arguments, **options)
+        calls.append(trained)
+        return trained._replace(
+            log_likelihood=np.full_like(trained.log_likelihood, level if len(calls) > 1 else 0.0),
+            parameters=np.zeros_like(trained.parameters),
+        )
+
+    monkeypatch.setattr(further_restarts, "graph_starts", lambda *arguments: [])
+    for module in (job, further_restarts):
+        monkeypatch.setattr(module, "judged", changed)
+    fit = short()
+    assert len(calls) == 2 and fit.history.step.max() == last
+    assert fit.settings["steps_made"] == [last] and fit.settings["steps"] == 40
+
+
+def test_training_further_that_diverges_or_is_interrupted_leaves_the_restart_as_it_was(short, monkeypatch):
+    finish = job.SparseRun.finish
+
+    def failing(error):
+        def finished(self, *arguments):
+            if self.schedule.lasso_until == 0:
+                raise error
+            return finish(self, *arguments)
+
+        return finished
+
+    monkeypatch.setattr(job.SparseRun, "finish", failing(FloatingPointError("step 3: not finite")))
+    diverged = short()
+    monkeypatch.setattr(job.SparseRun, "finish", failing(KeyboardInterrupt()))
+    with pytest.warns(RuntimeWarning, match="interrupted when the best restart was trained further"):
+        interrupted = short()
+    assert diverged.settings["steps_made"] == interrupted.settings["steps_made"] == [20]
+    np.testing.assert_array_equal(diverged.weights, interrupted.weights)
+    assert not any("interrupted" in str(finding) for finding in diverged.findings)
+
+
+def test_a_fit_in_several_processes_that_share_rows_has_all_its_steps(monkeypatch):
+    """And its restarts are not those of one process, whose files it refuses."""
+    monkeypatch.setattr(graph_restarts, "LEAST_STEPS", 30)
+    model = SparseDecoder(2 * SIZE, 2, decoder="linear", likelihood="bernoulli")
+    table = as_table(answers()[0], likelihood=model.likelihood)
+    schedule = Schedule(steps=40, steps_to_compare=20)
+    alone, shared = (
+        job.TableJob(model, table, restarts=1, seed=0, schedule=schedule, ranks=ranks)
+        for ranks in (Ranks(), Ranks(0, 2))
+    )
+    assert alone.schedule.steps == 20 and shared.schedule.steps == 40
+    assert alone.fingerprint != shared.fingerprint
+
+
 @pytest.mark.slow(hurried=True)
-def test_the_best_restart_is_with_best_trained_further(monkeypatch):
+def test_the_best_restart_is_trained_further(monkeypatch):
     """The others have `steps_to_compare`; its history goes on, and its edges are its own."""
     x, _ = answers()
     model = SparseDecoder(x.shape[1], 3, decoder="linear", likelihood="bernoulli")

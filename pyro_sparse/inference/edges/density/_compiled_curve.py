@@ -24,7 +24,9 @@ def log_integrals(
 ):  # fmt: skip
     """log of the integrals of slab and spike at each shift; the spike's under the parabola at a loading of 0.
 
-    `spike_scale` is above 0, and `least_bend` the least bend of that parabola, in units of 1 / sd^2.
+    `shift` is (any, chain, feature), `mode` and `sd` (chain, feature), `likelihood` (chain, feature, node);
+    the result is (2, any, chain, feature). `spike_scale` is above 0, and `least_bend` the least bend of that
+    parabola, in units of 1 / sd^2.
     """
     integrals, heights, at_zero = np.empty((2, *shift.shape)), np.empty(len(nodes)), np.empty(3)
     constant = -np.log(2 * spike_scale) if laplace else -np.log(spike_scale)
