@@ -148,19 +148,14 @@ class Schedule(Settings):
 
     def to_graphs(self) -> Schedule:
         """This schedule with at most `steps_to_graphs` steps."""
-        return (
-            self
-            if self.steps_to_graphs is None
-            else replace(self, steps=min(self.steps, self.steps_to_graphs))
-        )
+        return self._of_at_most(self.steps_to_graphs)
 
     def to_compare(self) -> Schedule:
         """This schedule with at most `steps_to_compare` steps."""
-        return (
-            self
-            if self.steps_to_compare is None
-            else replace(self, steps=min(self.steps, self.steps_to_compare))
-        )
+        return self._of_at_most(self.steps_to_compare)
+
+    def _of_at_most(self, steps: int | None) -> Schedule:
+        return self if steps is None else replace(self, steps=min(self.steps, steps))
 
     def rate(self, step: int) -> float:
         """Adam's step size at `step`."""
