@@ -60,15 +60,10 @@ class Alignment(NamedTuple):
 
 
 def _columns(values: ArrayLike, name: str, kind: str) -> tuple[Floats, Bools]:
-    """Unit-norm columns (empty ones stay zero) and which columns are not empty."""
+    """Unit-norm columns (empty ones stay zero) and which are not empty, of a matrix or a stack of them."""
     x = np.asarray(values, dtype=float)
-    if x.ndim != 2:
+    if x.ndim < 2:
         raise ValueError(f"{name}: want a matrix of shape (feature or sample, factor), got shape {x.shape}")
-    return _unit_columns(x, name, kind)
-
-
-def _unit_columns(x: Floats, name: str, kind: str) -> tuple[Floats, Bools]:
-    """The same for a stack of matrices."""
     if not np.isfinite(x).all():
         raise ValueError(f"{name}: want finite numbers, got NaN or infinity; drop the failed restart first")
     if kind not in ("loadings", "factors"):
@@ -93,18 +88,19 @@ def similarity(a: ArrayLike, b: ArrayLike, kind: Kind = "loadings") -> NDArray[n
 
     Parameters
     ----------
-    a : array_like of shape (row, factor_a)
-    b : array_like of shape (row, factor_b)
+    a : array_like of shape (..., row, factor_a)
+        A matrix, or a stack of them.
+    b : array_like of shape (..., row, factor_b)
     kind : {"loadings", "factors"}
 
     Returns
     -------
-    ndarray of shape (factor_a, factor_b), values in [-1, 1]
+    ndarray of shape (..., factor_a, factor_b), values in [-1, 1]
 
     Raises
     ------
     ValueError
-        If the row counts differ, an array is not a matrix, or holds NaN or infinity.
+        If the row counts differ, an array is no matrix, or holds NaN or infinity.
 
     References
     ----------
@@ -112,9 +108,9 @@ def similarity(a: ArrayLike, b: ArrayLike, kind: Kind = "loadings") -> NDArray[n
     """
     unit_a, _ = _columns(a, "a", kind)
     unit_b, _ = _columns(b, "b", kind)
-    if len(unit_a) != len(unit_b):
-        raise ValueError(f"b: want as many rows as a ({len(unit_a)}), got {len(unit_b)}")
-    cosines: Floats = np.clip(unit_a.T @ unit_b, -1.0, 1.0)
+    if unit_a.shape[-2] != unit_b.shape[-2]:
+        raise ValueError(f"b: want as many rows as a ({unit_a.shape[-2]}), got {unit_b.shape[-2]}")
+    cosines: Floats = np.clip(np.swapaxes(unit_a, -1, -2) @ unit_b, -1.0, 1.0)
     return cosines
 
 
@@ -126,13 +122,14 @@ def match_columns(similarities: ArrayLike) -> tuple[NDArray[np.intp], NDArray[np
 
     Parameters
     ----------
-    similarities : array_like of shape (factor_a, factor_b), factor_a <= factor_b
+    similarities : array_like of shape (..., factor_a, factor_b), factor_a <= factor_b
+        A matrix, or a stack of them.
 
     Returns
     -------
-    permutation : ndarray of int, shape (factor_a,)
+    permutation : ndarray of int, shape (..., factor_a)
         The column matched to each row.
-    sign : ndarray of float, shape (factor_a,)
+    sign : ndarray of float, shape (..., factor_a)
         Sign of the matched similarity; +1 where it is 0.
 
     Raises
@@ -141,15 +138,30 @@ def match_columns(similarities: ArrayLike) -> tuple[NDArray[np.intp], NDArray[np
         If there are more rows than columns.
     """
     s = np.asarray(similarities, dtype=float)
-    if s.ndim != 2 or s.shape[0] > s.shape[1]:
+    if s.ndim < 2 or s.shape[-2] > s.shape[-1]:
         raise ValueError(f"similarities: want shape (a, b) with a <= b factors, got {s.shape}; transpose it")
+    if not s.shape[-2]:
+        return np.zeros(s.shape[:-1], np.intp), np.ones(s.shape[:-1])
+    # Where each row has a column of its own that is most like it, that is the best match, and most have.
+    permutation = np.abs(s).argmax(-1)
+    matched = np.take_along_axis(s, permutation[..., None], -1)[..., 0]
+    clear = (np.diff(np.sort(permutation, -1), axis=-1) > 0).all(-1)
+    clear &= (matched != 0).all(-1) & np.isfinite(s).all((-1, -2))
+    for index in map(tuple, np.argwhere(~clear)):
+        permutation[index] = _assigned(s[index])
+    matched = np.take_along_axis(s, permutation[..., None], -1)[..., 0]
+    return permutation, np.where(matched < 0, -1.0, 1.0)
+
+
+def _assigned(s: Floats) -> NDArray[np.intp]:
+    """The column matched to each row of one matrix, by the assignment problem."""
+    permutation: NDArray[np.intp]
     rows, permutation = linear_sum_assignment(-np.abs(s))
-    matched = s[rows, permutation]
-    loose = matched == 0
+    loose = s[rows, permutation] == 0
     if loose.any():
         taken = np.setdiff1d(np.arange(s.shape[1]), permutation[~loose])
         permutation[loose] = taken[: loose.sum()]
-    return permutation, np.where(matched < 0, -1.0, 1.0)
+    return permutation
 
 
 def align(
@@ -229,12 +241,11 @@ def _align_to(
     congruence, total = np.zeros((len(x), n_factors)), np.zeros(x.shape[1:])
     for start in range(0, len(x), _BLOCK):
         block = slice(start, start + _BLOCK)
-        unit, filled = _unit_columns(x[block], "stack", kind)
+        unit, filled = _columns(x[block], "stack", kind)
         s = np.clip(unit_reference.T @ unit, -1.0, 1.0)
-        for r, member in enumerate(s, start):
-            for place in places:
-                match, sign[r, place] = match_columns(member[np.ix_(place, place)])
-                permutation[r, place] = place[match]
+        for place in places:
+            match, sign[block, place] = match_columns(s[:, place[:, None], place])
+            permutation[block, place] = place[match]
         order = permutation[block]
         matched = np.take_along_axis(s, order[:, :, None], axis=2)[..., 0]
         both_empty = ~filled_reference & ~np.take_along_axis(filled, order, axis=1)

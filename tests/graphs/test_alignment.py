@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.optimize import linear_sum_assignment
 from scipy.stats import pearsonr
 
 from pyro_sparse.graphs import align, apply_alignment
@@ -63,6 +64,36 @@ def test_match_fills_ties_in_increasing_order():
     permutation, sign = match_columns(s)
     assert permutation.tolist() == [1, 2, 0, 3]
     assert sign.tolist() == [1, 1, -1, 1]
+
+
+def test_a_stack_is_matched_one_by_one(rng):
+    """Members whose rows' nearest columns differ, members where they do not, zeros, and rows of zeros."""
+    s = rng.uniform(-1, 1, size=(3, 40, 3, 4))
+    s[0, :5], s[1, :5, 1], s[2, :5, :, 2] = np.eye(3, 4), 0.0, 2.0
+    permutation, sign = match_columns(s)
+    nearest = np.abs(s).argmax(-1)
+    assert 10 < (permutation == nearest).all(-1).sum() < 110  # both kinds are there
+    for index in np.ndindex(3, 40):
+        one, its_sign = match_columns(s[index])
+        np.testing.assert_array_equal(permutation[index], one)
+        np.testing.assert_array_equal(sign[index], its_sign)
+        rows, want = linear_sum_assignment(-np.abs(s[index]))
+        assert np.abs(s[index][rows, one]).sum() == pytest.approx(np.abs(s[index][rows, want]).sum())
+        assert len(set(one)) == 3
+    for shape in ((2, 0, 3), (0, 2, 3), (0, 0)):
+        assert match_columns(np.zeros(shape))[0].shape == shape[:-1]
+    s[2, 0, 0, 0] = np.nan
+    with pytest.raises(ValueError, match="invalid numeric"):
+        match_columns(s)
+
+
+def test_similarities_of_stacks_are_those_of_their_members(rng):
+    a, b = rng.normal(size=(4, 9, 3)), rng.normal(size=(4, 9, 2))
+    a[1, :, 0] = 0.0
+    for kind in ("loadings", "factors"):
+        want = [similarity(x, y, kind) for x, y in zip(a, b, strict=True)]
+        np.testing.assert_allclose(similarity(a, b, kind), want, atol=1e-14)
+    np.testing.assert_allclose(similarity(a[0], b)[3], similarity(a[0], b[3]), atol=1e-14)
 
 
 def test_match_refuses_more_rows_than_columns():

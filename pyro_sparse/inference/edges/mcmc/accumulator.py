@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ....graphs._mixing import split_rhat
 from ....graphs.selection import UNRESOLVED_GAP, edge_verdicts
 from .alignment import Frame
 from .kernels import CurvedRun, LinearRun
@@ -24,8 +25,9 @@ _BATCHES = 10  # stretches of each chain at least, from which the error of its p
 _OF_ROWS, _NUMBERS = 200, 50_000_000
 # Differences of probabilities from which chains go on, before and after so many sweeps (by chance chains that
 # mix slowly differ by a quarter after 280, and after 1,100 by .15 on three of 20 fits of personality items);
-# and one from which more sweeps of as many chains hardly help then.
-_UNSETTLED, _MANY, _ANOTHER_GRAPH = (UNRESOLVED_GAP, 0.15), 500, 0.75
+# one from which more sweeps of as many chains hardly help then; and R-hat of a loading (two of 32 fits of
+# questionnaires had more after 500 sweeps, none after 1,100).
+_UNSETTLED, _MANY, _ANOTHER_GRAPH, _UNEVEN = (UNRESOLVED_GAP, 0.15), 500, 0.75, 1.1
 _LOOKS = 20  # of each chain, at weights that should look like draws from their prior
 
 
@@ -192,11 +194,19 @@ class Tally:
         return f"{(edge_verdicts(mean) != 'open').sum()} of {mean.size} edges decided"
 
     def is_unsettled(self) -> bool:
-        """Whether chains differ on an edge as they do by chance, and not as those of two graphs do."""
+        """Whether chains differ on an edge or a loading as they do by chance, and not as two graphs do."""
         mean = self.total / max(self.done, 1)
         gap = float(np.max(mean.max(0) - mean.min(0)))
         many = self.done >= _MANY
-        return gap > _UNSETTLED[many] and not (many and gap >= _ANOTHER_GRAPH)
+        if many and gap >= _ANOTHER_GRAPH:
+            return False
+        return gap > _UNSETTLED[many] or (many and self._largest_rhat() > _UNEVEN)
+
+    def _largest_rhat(self) -> float:
+        """Split R-hat of the loadings that vary, the largest; 0 if there is none."""
+        loadings = np.stack([weight for _, weight, *_ in self.draws.chosen()], 1).astype(float)
+        varies = np.ptp(loadings, axis=(0, 1)) > 0
+        return float(np.nan_to_num(split_rhat(loadings[:, :, varies])).max(initial=0.0))
 
     def add(self, rng: np.random.Generator) -> None:
         """The sweep that the run has just made."""

@@ -64,33 +64,10 @@ class Frame:
 
     def turns(self, loading: Array | None) -> tuple[NDArray[np.intp], Array]:
         """Order and signs (chain, factor) for loadings (chain, feature, factor); without any, no change."""
-        n, _, k = self.pivot.shape
-        turn, sign = np.tile(np.arange(k), (n, 1)), np.ones((n, k))
         if loading is None:
-            return turn, sign
-        loading = _solid(loading)
-        clear, nearest, signs = self._clear(loading)
-        turn[clear], sign[clear] = nearest[clear], signs[clear]
-        for c in np.flatnonzero(~clear):
-            turn[c], sign[c] = self._of(loading[c], self.pivot[c])
-        return turn, sign
-
-    def _clear(self, loading: Array) -> tuple[NDArray[np.bool_], NDArray[np.intp], Array]:
-        """Chains whose places each have a factor of their own that is most like them; it, and its sign.
-
-        This is then the best match. Most draws have it.
-        """
-        if not self.signed:
-            n, _, k = loading.shape
-            return np.zeros(n, bool), np.zeros((n, k), dtype=np.intp), np.ones((n, k))
-        size = np.linalg.norm(loading, axis=1)
-        alike = np.swapaxes(self.pivot, -1, -2) @ loading / np.where(size > 0, size, 1.0)[:, None]
-        nearest = np.abs(alike).argmax(-1)
-        match = np.take_along_axis(alike, nearest[..., None], -1)[..., 0]
-        clear = (np.sort(nearest, -1) == np.arange(alike.shape[-1])).all(-1)
-        clear &= (self.labels[nearest] == self.labels).all(-1)
-        clear &= np.isfinite(alike).all((1, 2)) & (match != 0).all(-1)
-        return clear, nearest, np.where(match < 0, -1.0, 1.0)
+            n, _, k = self.pivot.shape
+            return np.tile(np.arange(k), (n, 1)), np.ones((n, k))
+        return self._of(_solid(loading), self.pivot)
 
     @property
     def learns(self) -> bool:
@@ -134,10 +111,11 @@ class Frame:
         """Mean of loadings (draw, chain, feature, factor), aligned with one another, in the fit's order."""
         draws = self._compared(loadings.reshape(-1, *loadings.shape[2:]))
         pivot = self._compared(self.pivot[0])
-        starts = []  # with no draw's columns, factors of equal rank stay mixed
+        # With no draw's columns, factors of equal rank stay mixed.
+        starts, taken = ([], [self.empty, self.learned]) if self.empty.any() else ([pivot], [self.learned])
         for draw in draws[-_STARTS:]:
             turn, sign = self._of(draw, pivot)
-            starts += [np.where(where, draw[:, turn] * sign, pivot) for where in (self.empty, self.learned)]
+            starts += [np.where(where, draw[:, turn] * sign, pivot) for where in taken]
         tried = [align(draws, start, repivot=True, groups=self.labels) for start in starts]
         best = max(tried, key=lambda alignment: float(np.nan_to_num(alignment.congruence).mean()))
         mean = apply_alignment(draws, best).mean(0)
@@ -147,22 +125,23 @@ class Frame:
 
     def _agreement(self, draws: Array, frame: Array) -> float:
         """How well draws agree with one another in a frame: lengths of means of unit columns, summed."""
-        total = np.zeros(frame.shape)
-        for draw in draws:
-            turn, sign = self._of(draw, frame)
-            placed = self._compared(draw[:, turn] * sign)
-            size = np.linalg.norm(placed, axis=0)
-            total += placed / np.where(size > 0, size, 1.0)
-        return float(np.linalg.norm(total / len(draws), axis=0).sum())
+        turn, sign = self._of(draws, frame)
+        placed = self._compared(np.take_along_axis(draws, turn[:, None], -1) * sign[:, None])
+        size = np.linalg.norm(placed, axis=1, keepdims=True)
+        mean = (placed / np.where(size > 0, size, 1.0)).mean(0)
+        return float(np.linalg.norm(mean, axis=0).sum())
 
     def _of(self, loading: Array, pivot: Array) -> tuple[NDArray[np.intp], Array]:
-        turn, sign = np.arange(pivot.shape[1]), np.ones(pivot.shape[1])
+        """Order and signs (..., factor) for loadings (..., feature, factor), by a pivot or one of each."""
+        shape = *loading.shape[:-2], loading.shape[-1]
+        turn, sign = np.broadcast_to(np.arange(shape[-1]), shape).copy(), np.ones(shape)
         for members in self.groups:
-            alike = similarity(self._compared(pivot[:, members]), self._compared(loading[:, members]))
-            order, signs = match_columns(alike)
+            ours, theirs = loading[..., members], pivot[..., members]
+            order, signs = match_columns(similarity(self._compared(theirs), self._compared(ours)))
             if not self.signed:
-                signs = np.where((pivot[:, members] * loading[:, members[order]]).sum(0) < 0, -1.0, 1.0)
-            turn[members], sign[members] = members[order], signs
+                ours = np.take_along_axis(ours, order[..., None, :], -1)
+                signs = np.where((theirs * ours).sum(-2) < 0, -1.0, 1.0)
+            turn[..., members], sign[..., members] = members[order], signs
         return turn, sign
 
     def _compared(self, loadings: Array) -> Array:

@@ -73,8 +73,8 @@ def run_chains(
     progress : bool
     learn_scales : bool
     longer : int
-        Sweeps that may be added, half as many as were wanted at a time, while chains that hold one graph are
-        too few draws apart to agree on its edges (`Tally.is_unsettled`).
+        Sweeps that may be added, half as many as were wanted at a time, while chains that hold one graph have
+        too few to agree on its edges and loadings (`Tally.is_unsettled`).
     of_rows : OfRows
         What is kept of rows.
     """

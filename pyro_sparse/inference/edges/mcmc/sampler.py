@@ -75,8 +75,8 @@ _SMALL = 0.35  # seconds of a sweep of four chains, up to which there are four
 _WIDE = 3000  # weights from which a sweep takes a fiftieth of a second, and their edges need fewer
 # In all, warm-up, of them with all edges held in: more where a sweep costs little. Of MLP decoders 240 in
 # place of 400 more than doubled the squared error (NOTEBOOK.md).
-_SWEEPS = {"exact": (1500, 400, 50), "wide": (500, 150, 40), "small": (400, 120, 40), "large": (200, 60, 25)}
-_LONGER = 2  # times as many sweeps again, where a sweep costs little and chains of one graph disagree
+_SWEEPS = {"exact": (700, 200, 50), "wide": (500, 150, 40), "small": (400, 120, 40), "large": (200, 60, 25)}
+_LONGER = {"exact": 2800, "small": 560}  # sweeps again, at most, where chains of one graph disagree
 # Nats below the best chain at which one is left out that holds another graph, where evidence is known too
 # roughly to weigh graphs by: of curves, of each factor value; of lines whose rows are summed out by sampling,
 # in roots of the number of loadings, since the log density of draws varies by that over the root of two, and
@@ -134,10 +134,11 @@ def mcmc_edges(
         again if there is none. Default 4, or 2 where a sweep takes long. For a linear decoder with normal
         noise the second dense chain begins in other axes, chosen at random, where nothing pins them.
     sweeps, warm_up : int, optional
-        Per chain, at most; the first include the second. Default 1500 and 400 for a linear decoder with
+        Per chain, at most; the first include the second. Default 700 and 200 for a linear decoder with
         normal noise (500 and 150 where it has more than 3,000 weights); otherwise 400 and 120, or 200 and 60
-        where a sweep takes long. By default, linear decoders whose sweeps take little have up to twice as
-        many more while chains of one graph do not agree on its edges.
+        where a sweep takes long. By default, chains of linear decoders go on while those of one graph do not
+        agree on its edges and loadings, for at most 2,800 sweeps more under normal noise and 560 under
+        others; not where a sweep takes long.
     max_rows : int, optional
         Use at most so many rows, drawn at random: the posterior given those rows, wider than that of all.
         Default 100,000 for a linear decoder with normal noise; otherwise what keeps a sweep near a second,
@@ -262,7 +263,7 @@ def mcmc_edges(
             seed=seed, pivot=pivot_of(fit)[:, :kept],
             groups=fit.model.alike_factors() if kept is None else [np.arange(kept)], num_draws=num_draws,
             time_budget=time_budget, tolerance=tolerance, progress=progress, learn_scales=learn_scales,
-            longer=_LONGER * (all_sweeps - warm) if goes_on and sweeps is None else 0,
+            longer=_LONGER[size] if goes_on and sweeps is None else 0,
             of_rows=OfRows(len(table.x), log_likelihood, scores),
         )  # fmt: skip
     if kept is not None:

@@ -13,7 +13,7 @@ from ...._utils.arrays import compiled as _compile
 from ..density._compiled_weight import ROOT_HALF, norm, weight_under
 from ..density.weight import LEAST_PRECISION
 
-__all__ = ["AVAILABLE", "angle_steps"]
+__all__ = ["AVAILABLE", "angle_steps", "log_lkj", "log_prior"]
 
 
 @_compile
@@ -57,8 +57,8 @@ def angle_steps(
             for p in range(by.shape[1]):
                 tried_cos, sin, along, across = _angle(begun, by[m, p, c])
                 level = gumbel[m, p, c] + (k - 1 - n_free) * np.log(sin)
-                level += _lkj(log_det[c] + 2 * np.log(along), concentration, log_weight)
-                level += _log_prior(
+                level += log_lkj(log_det[c] + 2 * np.log(along), concentration, log_weight)
+                level += log_prior(
                     first, 1 / along, permitted[i], log_slab[c, i], log_spike[c, i], laplace, spike
                 ) + _log_evidence(
                     a,
@@ -117,7 +117,7 @@ def _angle(begun, by):
 
 
 @_compile
-def _lkj(log_det, concentration, log_weight):
+def log_lkj(log_det, concentration, log_weight):
     """log density of a correlation matrix."""
     level = -np.inf
     for s in range(len(concentration)):
@@ -127,7 +127,7 @@ def _lkj(log_det, concentration, log_weight):
 
 
 @_compile
-def _log_prior(first, by, permitted, log_slab, log_spike, laplace, spike):
+def log_prior(first, by, permitted, log_slab, log_spike, laplace, spike):
     """log density of loadings that are multiplied, up to a constant."""
     level, product = 0.0, 1.0
     narrow = 1 / spike if laplace else 1 / (spike * spike)

@@ -31,7 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....priors import LKJ
-from ..density.weight import Slabs
+from ..density.weight import Slabs, SpikeSlab
+from ._compiled import AVAILABLE, by_factor
+from ._compiled_swivels import swivel_steps
 
 __all__ = ["Turns", "related_factors"]
 
@@ -147,10 +149,14 @@ class Turns:
         map : ndarray (chain, factor, factor)
             A: factors become ``z @ A.T``.
         """
-        whole = np.tile(np.eye(cov.shape[-1]), (len(cov), 1, 1))
-        for pairs in self._matchings(weight, rng):
-            weight, cov, by = self._stepped(weight, cov, log_odds, pairs, rng)
-            whole = by @ whole
+        matchings = self._matchings(weight, rng)
+        if self._compiles and matchings:
+            weight, cov, whole = self._all_stepped(weight, cov, log_odds, matchings, rng)
+        else:
+            whole = np.tile(np.eye(cov.shape[-1]), (len(cov), 1, 1))
+            for pairs in matchings:
+                weight, cov, by = self._stepped(weight, cov, log_odds, pairs, rng)
+                whole = by @ whole
         weight, cov, by = self.gone_round(weight, cov, log_odds, rng)
         return weight, cov, by @ whole
 
@@ -204,6 +210,38 @@ class Turns:
             pairs[backward] = pairs[backward][:, ::-1]
             sets.append(pairs[self.swivels[pairs[:, 0], pairs[:, 1]]])
         return [pairs for pairs in sets if len(pairs)]
+
+    @property
+    def _compiles(self) -> bool:
+        """Whether swivels can be machine code (`_all_stepped`)."""
+        known = isinstance(self.density, SpikeSlab) and type(self.correlation_prior) is LKJ
+        return AVAILABLE and known
+
+    def _all_stepped(
+        self,
+        weight: Array,
+        cov: Array,
+        log_odds: Array,
+        matchings: list[NDArray[np.intp]],
+        rng: np.random.Generator,
+    ) -> tuple[Array, Array, Array]:
+        """`_stepped` of all pairs in one call, with the same random numbers."""
+        density, (n, g, k) = self.density, weight.shape
+        assert isinstance(density, SpikeSlab)
+        steps, thresholds = [], []
+        for pairs in matchings:
+            steps.append(_steps((n, len(pairs)), rng))
+            thresholds.append(np.log(rng.random((n, len(pairs)))))
+        weight, cov, maps = by_factor(weight), cov.copy(), np.tile(np.eye(k), (n, 1, 1))
+        odds = by_factor(np.broadcast_to(log_odds + np.where(self.must, np.inf, 0.0), (n, g, k)))
+        prior, spike = self.correlation_prior, float(np.max(density.ratio))
+        swivel_steps(
+            np.concatenate(matchings), weight, cov, np.linalg.slogdet(cov)[1], maps,
+            -np.logaddexp(0, -odds), -np.logaddexp(0, odds) - np.log(spike), by_factor(self.permitted),
+            density.laplace, spike, float(self.slab_scale), np.array(prior.concentration),
+            prior.log_weights(k), np.concatenate(steps, 1), np.concatenate(thresholds, 1),
+        )  # fmt: skip
+        return by_factor(weight), cov, maps
 
     def _stepped(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -175,24 +177,26 @@ def test_a_curved_chain_that_went_astray_leaves_an_empty_factor_to_the_others():
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_draws_that_need_no_matching_have_the_order_and_signs_of_matched_ones(seed, monkeypatch):
-    """Chains in place, in other places, with an empty factor, or not a number; with and without groups."""
+def test_draws_are_put_where_they_are_most_like_the_pivot(seed):
+    """Chains in place, in other places, with an empty factor; with and without groups; by every order."""
     rng = np.random.default_rng(seed)
     pivot = TRUE * (1 if seed else np.array([1, 1, 0]))
     groups = [np.arange(3)] if seed % 2 else [np.array([0, 2]), np.array([1])]
-    frame = Frame(pivot, groups, 6)
-    noise = 0.4 * rng.normal(size=(6, *pivot.shape))
-    draws = pivot * rng.choice([-1, 1], (6, 1, 3)) + noise
+    draws = pivot * rng.choice([-1, 1], (6, 1, 3)) + 0.4 * rng.normal(size=(6, *pivot.shape))
     draws[1], draws[2] = draws[1][:, [2, 1, 0]], draws[2][:, [0, 2, 1]]  # the latter not within the groups
     draws[3], draws[4][:, 1] = shuffled(rng), 0.0
-    clear = frame._clear(draws)[0]
-    assert clear[0] and clear[1] and clear[2] == (len(groups) == 1) if seed else not clear.any()
-    assert not clear[4]
-    quick = frame.turns(draws)
-    nothing = np.zeros(6, bool), np.zeros((6, 3), int), np.ones((6, 3))
-    monkeypatch.setattr(frame, "_clear", lambda loading: nothing)
-    for got, wanted in zip(quick, frame.turns(draws), strict=True):
-        np.testing.assert_array_equal(got, wanted)
-    if seed == 5:
-        draws[5][:] = np.nan
-        assert not Frame(pivot, groups, 6)._clear(draws)[0][5]
+    turn, sign = Frame(pivot, groups, 6).turns(draws)
+    permitted = [order for order in permutations(range(3)) if len(groups) == 1 or order[1] == 1]
+    for draw, its_turn, its_sign in zip(draws, turn, sign, strict=True):
+        norms = np.linalg.norm(pivot, axis=0)[:, None] * np.linalg.norm(draw, axis=0)
+        cosine = pivot.T @ draw / np.where(norms > 0, norms, 1)
+        best = max(np.abs(cosine[range(3), order]).sum() for order in permitted)
+        assert tuple(its_turn) in permitted
+        np.testing.assert_allclose((cosine[range(3), its_turn] * its_sign).sum(), best, atol=1e-12)
+        assert (its_sign[cosine[range(3), its_turn] == 0] == 1).all()
+
+
+def test_a_draw_that_is_not_a_number_has_no_place():
+    draws = np.stack([TRUE, np.full(TRUE.shape, np.nan)])
+    with pytest.raises(ValueError, match="want finite numbers"):
+        Frame(TRUE, [np.arange(3)], 2).turns(draws)

@@ -20,7 +20,9 @@ from pyro_sparse.inference.edges.mcmc import diagnostics, linear, plan, running,
 from pyro_sparse.inference.edges.mcmc.initialise import has_cells
 from pyro_sparse.inference.edges.mcmc.plan import chain_plan
 from pyro_sparse.inference.edges.mcmc.running import run_chains
+from pyro_sparse.inference.edges.mcmc.stopping import Thinned
 from pyro_sparse.likelihoods.base import NOTHING
+from pyro_sparse.posterior.arviz import arviz
 from pyro_sparse.posterior.verdicts import concluded
 from pyro_sparse.rivals import VAE
 
@@ -246,8 +248,9 @@ def test_a_budget_shorter_than_the_warm_up_is_said_and_resolves_nothing(fit):
 
 @pytest.mark.parametrize(("blocks", "gap"), [(0, 0.2), (2, 0.4), (4, 0.4)])
 def test_chains_go_on_while_they_differ_by_chance(monkeypatch, fit, blocks, gap):
-    """Asked every half of what was wanted, at most twice that more; the gaps are written here."""
+    """Asked every half of what was wanted, for at most 80 sweeps more; the gaps are written here."""
     monkeypatch.setitem(sampler._SWEEPS, "exact", (60, 20, 5))
+    monkeypatch.setitem(sampler._LONGER, "exact", 80)
     asked = []
 
     def mean_gap(tally):
@@ -271,6 +274,7 @@ def test_chains_go_on_while_they_differ_by_chance(monkeypatch, fit, blocks, gap)
 def test_only_lines_go_on_whatever_the_likelihood(monkeypatch, decoder, sweeps):
     """Chains of one graph that never agree: three times as many sweeps, though they would stop early."""
     monkeypatch.setitem(sampler._SWEEPS, "small", (60, 20, 5))
+    monkeypatch.setitem(sampler._LONGER, "small", 80)
     monkeypatch.setattr(running.Tally, "is_unsettled", lambda tally: True)
     answers = fitted(table(60, likelihood="bernoulli"), decoder=decoder, likelihood="bernoulli")
     assert answers.edge_posterior("mcmc", num_draws=5, chains=2).attrs["sweeps"] == sweeps
@@ -290,10 +294,30 @@ def test_only_lines_go_on_whatever_the_likelihood(monkeypatch, decoder, sweeps):
     ],
 )
 def test_far_apart_is_another_graph_only_after_many_sweeps(gap, done, goes_on):
-    tally = object.__new__(running.Tally)
-    tally.done, tally.total = done, np.zeros((2, 3, 1))
-    tally.total[1] = gap * done
+    tally = tallied(gap, done, np.random.default_rng(0).normal(size=(100, 2, 3, 1)))
     assert tally.is_unsettled() == goes_on
+
+
+def tallied(gap, done, loadings):
+    """A tally of two chains whose edges differ by `gap`, with draws of loadings (draw, chain, 3, 1)."""
+    tally = object.__new__(running.Tally)
+    tally.done, tally.total, tally.draws = done, np.zeros((2, 3, 1)), Thinned(100)
+    tally.total[1] = gap * done
+    for loading in loadings:
+        tally.draws.add((loading != 0, loading, None, {}))
+    return tally
+
+
+@pytest.mark.parametrize(("done", "gap", "goes_on"), [(499, 0.1, False), (500, 0.1, True), (500, 0.8, False)])
+def test_chains_of_one_graph_go_on_while_they_differ_in_a_loading(done, gap, goes_on):
+    """Means .8 standard deviations apart, which is much by ArviZ's R-hat; one loading never varies."""
+    loadings = np.random.default_rng(0).normal(size=(100, 2, 3, 1))
+    loadings[:, 1, 2], loadings[:, :, 0] = loadings[:, 1, 2] + 0.8, 0.0
+    assert float(np.ravel(arviz().rhat(loadings[:, :, 2, 0].T))[0]) > 1.1
+    assert tallied(gap, done, loadings).is_unsettled() == goes_on
+    loadings[:, 1, 2] -= 0.8
+    assert float(np.ravel(arviz().rhat(loadings[:, :, 2, 0].T))[0]) < 1.1
+    assert not tallied(0.1, done, loadings).is_unsettled()
 
 
 def test_chains_that_take_minutes_say_so_before_they_begin(monkeypatch):
