@@ -28,7 +28,7 @@ from .inference.edges.dictionaries import edge_posterior, latent_graph, latent_j
 from .inference.program.check import check
 from .inference.table.factor_effects import factor_effects
 from .inference.table.predictive import posterior_predictive
-from .pages.of_table import report
+from .pages.any_fit import report
 from .posterior.covariates import covariate_effects
 from .posterior.draws import graph_draws
 from .posterior.enrichment import enrichment

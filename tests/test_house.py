@@ -104,7 +104,7 @@ def test_families_do_not_import_one_another(family):
 
 
 LATE = {  # imports in a method of the one base of results, of what is made of results
-    ("pyro_sparse.inference.training.fit_result", "pyro_sparse.pages.of_table"),
+    ("pyro_sparse.inference.training.fit_result", "pyro_sparse.pages.any_fit"),
     ("pyro_sparse.inference.training.fit_result", "pyro_sparse.posterior.tables"),
     ("pyro_sparse.inference.training.fit_result", "pyro_sparse.inference.edges.families"),
 }

@@ -73,7 +73,7 @@ ps.fit(counts, np.round(np.exp(x)), restarts=1, steps=5, progress=False)  # whic
 seen["after a fit"] = list(sys.modules)
 seen["rivals"] = "pyro_sparse.rivals" in sys.modules
 seen["rival"] = [ps.rivals.ImageVAE.__name__, hasattr(ps, "rival")]
-import pyro_sparse.plots, pyro_sparse.pages.of_table
+import pyro_sparse.plots, pyro_sparse.pages.any_fit
 
 seen["pyplot"] = "matplotlib.pyplot" in sys.modules
 seen["refused"] = []

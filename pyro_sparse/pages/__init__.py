@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .of_table import report
+from .any_fit import report
 
 __all__ = ["report"]

@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a fit, for people who read graphs, not code.
+"""One self-contained HTML page about the fit of a table, for people who read graphs, not code.
 
 `gather` turns a fit into plain facts (which edges, in which words, how far the restarts agree); the template
 `templates/report.html.j2` sets them as a page. Pictures are inlined, once for light and once for dark
@@ -11,27 +11,22 @@ import base64
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from .._utils.escaping import csv_bytes
-from .._utils.paths import file_to_write
-from .._utils.quiet import ignored
 from .._utils.torch_state import isolated
 from ..certificates.facts import certificate_facts
 from ..data.large_table import LargeTable
 from ..graphs.alignment import SAME_FACTOR, agreement_matrix
-from ..inference.autoencoders.pair_result import AutoencoderFit
-from ..inference.observed.observed_result import ObservedFit
-from ..inference.program.result import ProgramFit
 from ..posterior.arviz import get_group
 from ..posterior.covariates import covariate_effects
 from ..posterior.edge_table import compared_runs
 from ..posterior.rival_restarts import compared_restarts
-from ..posterior.salience import SALIENT, goes_both_ways, salience_column, salient_edges
+from ..posterior.salience import SALIENT, salient_edges
 from ..posterior.same_fit import check_labels
 from ..posterior.tables import summary
 from .conclusion import (
@@ -51,23 +46,18 @@ from .conclusion import (
     open_identified,
     short,
 )
-from .curves import NOT_IN_FIT, answers_of, in_words, span_of, sparkline
-from .edges import Cell, Column, common_columns, edge_table, number, share, text, verdict_column
+from .edges import Column, edge_table, text
 from .glossary import glossary
 from .model_card import model_card
-from .of_latents import write_latents
-from .of_observed import write_observed
-from .of_program import write_program
-from .page import Drawing, inlined, need_libraries, percent, write_page
+from .page import Drawing, inlined, need_libraries, page_to_write, percent, write_page
+from .table_edges import EdgeCurves, edge_columns, factors_in_use, loading_columns
 
 if TYPE_CHECKING:
     from .._utils.types import ArvizData, TableLike
     from ..graphs.venn import Groups
-    from ..inference.multitask.task_result import MultiTaskFit
     from ..inference.table.result import Fit
-    from ..inference.transition.transition_result import TransitionFit
 
-__all__ = ["report", "write_table"]
+__all__ = ["write_table"]
 
 _STRONGEST, _MOST_COVARIATES = 5, 12  # effects that are listed of each covariate, and covariates
 # Factors beyond which nobody reads who shares what; columns of a page's width.
@@ -77,87 +67,6 @@ WORDS = Words(
     "feature", "factor", "factor", "features", "factors",
     ("{names} depends on {group}", "{names} depend on {group}"), "{row} on {column}",
 )  # fmt: skip
-
-
-@isolated()
-def report(
-    fit: Fit | ProgramFit | TransitionFit | ObservedFit | MultiTaskFit,
-    path: str | os.PathLike[str],
-    X: TableLike | None = None,
-    fdr: float = 0.1,
-    *,
-    idata: ArvizData | None = None,
-    groups: Groups | None = None,
-    salient: float = SALIENT,
-    salient_only: bool = False,
-) -> Path:
-    """Write a fit as one HTML file that needs nothing else, and return its path.
-
-    Parameters
-    ----------
-    fit : Fit, ProgramFit, TransitionFit, ObservedFit or MultiTaskFit
-        Of a table, a program, of sequences or of tasks; the pages of latents say what they allow, that of
-        observed variables how they go on, and that of a program all its numbers and how they were drawn.
-    path : path
-        File to write; its folder is made where there is none.
-    X : array_like of shape (sample, feature), optional
-        The data, for the posterior predictive check, left out without it; and for the edges of a loaded
-        fit, which holds none.
-    fdr : float
-        Bayesian false-discovery rate at which edges are selected, in [0, 1].
-    idata : InferenceData or DataTree, optional
-        Result of `fit.edge_posterior(...)`. Default: `fit.edge_posterior()`, of X if
-        the fit was loaded.
-    groups : mapping of name to features, optional
-        Groups of features of which to draw what they share (`plot_sets`). Default: which features share
-        factors.
-    salient : float
-        Size of a standardised loading, as for `summary`.
-    salient_only : bool
-        Name and draw only edges whose standardised loading is at least so large (`salient_edges`).
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    ImportError
-        If matplotlib or jinja2 is missing; both come with `pyro-sparse[plots,cli]`.
-    IsADirectoryError
-        If `path` is a folder.
-    NotImplementedError
-        Of an `AutoencoderFit`.
-    TypeError
-        If fit and path are in the other order, `idata` is of another kind of fit, or X, `groups`, `salient`
-        or `salient_only` come with one that is not a table's.
-    ValueError
-        If `path` ends in something else than .html or .htm, the features or factors of `idata` have other
-        names than the fit's, or another order, or `salient` is out of range or asked of edges without draws
-        of loadings.
-    """
-    if isinstance(fit, AutoencoderFit):  # which says what to read instead
-        return fit.report(path)
-    path = _page_to_write(fit, path)
-    need_libraries()
-    of_program = isinstance(fit, ProgramFit)
-    if of_program or not hasattr(fit, "factor_names"):
-        beside = {"X": X is not None, "groups": groups is not None, "salient": salient != SALIENT}
-        misplaced = [name for name, given in {**beside, "salient_only": salient_only}.items() if given]
-        if misplaced:
-            raise TypeError(
-                f"{misplaced[0]}: is for a table's fit, not for a {type(fit).__name__}; leave it out"
-            )
-        idata = fit.edge_posterior() if idata is None else idata
-        check_labels(fit, idata)
-        if of_program:
-            return write_program(cast("ProgramFit", fit), path, idata, fdr)
-        if isinstance(fit, ObservedFit):
-            return write_observed(fit, path, idata, fdr)
-        return write_latents(cast("TransitionFit | MultiTaskFit", fit), path, idata, fdr)
-    fit = cast("Fit", fit)
-    idata = _edges(fit, X) if idata is None else idata
-    return write_table(fit, path, idata, X, fdr, groups=groups, salient=salient, salient_only=salient_only)
 
 
 @isolated()
@@ -182,7 +91,7 @@ def write_table(
     wording : callable
         What is made of every sentence that may give advice.
     """
-    path = _page_to_write(fit, path)
+    path = page_to_write(fit, path)
     need_libraries()
     check_labels(fit, idata)
     facts = gather(fit, idata, fdr, salient, salient_only, X)
@@ -193,40 +102,6 @@ def write_table(
     shown = salient_edges(idata, salient) if salient_only else idata
     pictures = _pictures(fit, shown, X, fdr, groups, salient)
     return write_page(path, "report.html.j2", {**facts, "pictures": pictures, "grouped": groups is not None})
-
-
-def _page_to_write(fit: object, path: object) -> Path:
-    """The path, if it can be that of a page."""
-    if isinstance(fit, str | os.PathLike):
-        raise TypeError(
-            f"fit: got the path {os.fspath(fit)!r}; the fit comes first: report(fit, {os.fspath(fit)!r})"
-        )
-    if not callable(getattr(fit, "edge_posterior", None)):  # of an edge posterior it is a group
-        raise TypeError(
-            f"fit: want what pyro_sparse.fit returned, got {type(fit).__name__}; an edge posterior stands "
-            "beside it: report(fit, path, idata=idata)"
-        )
-    if not isinstance(path, str | os.PathLike):
-        raise TypeError(
-            f'path: want a file to write, such as "report.html", got a {type(path).__name__}: '
-            'report(fit, "report.html")'
-        )
-    ending = Path(path).suffix
-    if ending.lower() not in ("", ".html", ".htm") and not Path(path).is_dir():
-        printed = "; a browser prints it to PDF" if ending.lower() == ".pdf" else ""
-        raise ValueError(
-            f"path: got {os.fspath(path)!r}, and the report is a page of HTML; give a name in .html, "
-            f"such as {str(Path(path).with_suffix('.html'))!r}{printed}"
-        )
-    return file_to_write(path, "report.html")
-
-
-def _edges(fit: Fit, X: TableLike | None) -> ArvizData:
-    """Edges of the fit, of X where it holds no data of its own."""
-    if X is None or fit.table is None or len(fit.table.x):
-        return fit.edge_posterior()
-    with ignored(".*; of no use to .*: X$", RuntimeWarning):  # a fit whose edges are scores all the same
-        return fit.edge_posterior(X=X)
 
 
 def gather(
@@ -240,15 +115,15 @@ def gather(
     """Everything the page says, as plain facts."""
     shown = salient_edges(idata, salient) if salient_only else idata
     table = summary(shown, fdr, salient=salient)
-    columns = _loading_columns(table)
+    columns = loading_columns(table)
     is_score = bool(table.attrs["is_score"])
     word = "score" if is_score else "probability"
     chosen = table[table["selected"]]
     numbers = get_group(idata, "edge_posterior").transpose("feature", "factor", ...)
     effects = numbers["effect"].to_numpy()
     names, features = list(fit.factor_names), list(fit.feature_names)
-    curves = _Curves(fit, numbers["weight"].to_numpy())
-    factors = _factors(chosen, curves, effects, names)
+    curves = EdgeCurves(fit, numbers["weight"].to_numpy())
+    factors = factors_in_use(chosen, curves, effects, names)
     kept, rivals = compared_restarts(fit)
     run = compared_runs(idata)
     used = [k for k, name in enumerate(names) if name in set(chosen["factor"])]
@@ -264,7 +139,7 @@ def gather(
     )
     edges = edge_table(
         table, Column("Feature", "feature", lambda edge: text(edge["feature"]), False),
-        _columns(table, word, columns, curves), "factor", names,
+        edge_columns(table, word, columns, curves), "factor", names,
     )  # fmt: skip
     facts = {
         "kind": "table",
@@ -391,77 +266,6 @@ def _tiles(chosen: pd.DataFrame, facts: dict[str, Any], explained: float) -> lis
     ]
 
 
-class _Curves:
-    """Curves of all edges, each drawn when it is asked for; `unfitted` once one was not in the fit."""
-
-    def __init__(self, fit: Fit, loading: NDArray) -> None:
-        self.answers = answers_of(fit, loading)
-        self.features = {name: j for j, name in enumerate(fit.feature_names)}
-        self.factors = {name: k for k, name in enumerate(fit.factor_names)}
-        self.unfitted = False
-
-    def __call__(self, edge: pd.Series) -> dict[str, str]:
-        j, k = self.features[edge["feature"]], self.factors[edge["factor"]]
-        drawn = sparkline(self.answers[:, j, k], float(span_of(self.answers[:, j])))
-        self.unfitted = self.unfitted or drawn["shape"] == NOT_IN_FIT
-        return drawn
-
-
-def _factors(
-    chosen: pd.DataFrame, curves: _Curves, effects: NDArray, names: list[str]
-) -> list[dict[str, Any]]:
-    """Factors in use, what their features do, and their share of all variance."""
-    factors = []
-    for k, name in enumerate(names):
-        edges = chosen[chosen["factor"] == name].sort_values("effect", ascending=False)
-        if len(edges):
-            rows = [{"feature": edge["feature"], **curves(edge)} for _, edge in edges.iterrows()]
-            share_of_all = float(effects[:, k].mean())
-            factors.append(
-                {"name": name, "share": share_of_all, "n_edges": len(edges), "groups": in_words(rows)}
-            )
-    return factors
-
-
-def _columns(table: pd.DataFrame, word: str, columns: dict[str, str], curves: _Curves) -> list[Column]:
-    """Columns of the table of edges behind the feature."""
-    common = common_columns(word)
-    loadings = []
-    if columns:
-        about = table.attrs
-        interval = f"{100 * about['interval_prob']:g} % {about['interval_kind'].upper()}"
-        loadings.append(
-            Column(f"Loading ({interval})", "loading", lambda edge: _loading_cell(_loading_of(edge, columns)))
-        )
-    if "salience" in columns:
-        title = f"Loading ≥ {table.attrs['salient']:g}"
-        loadings.append(Column(title, "loading", lambda edge: number(edge[columns["salience"]])))
-    return [
-        Column("Factor", "factor", lambda edge: text(edge["factor"]), False, True),
-        verdict_column(word == "score"),
-        common[word],
-        *loadings,
-        Column("Share of variance", "share-of-variance", lambda edge: share(edge["effect"], percent)),
-        Column("As the factor goes up", "shape", lambda edge: _shape_cell(edge, curves), False),
-        common["q"],
-        common["gap"],
-    ]
-
-
-def _shape_cell(edge: pd.Series, curves: _Curves) -> Cell:
-    """What a selected edge does; an edge that may not be there does nothing yet."""
-    if not edge["selected"]:
-        return text("")
-    drawn = curves(edge)
-    return Cell(drawn["shape"], drawn["shape"], points=drawn["points"])
-
-
-def _loading_cell(sizes: dict[str, float | bool]) -> Cell:
-    sign = "± " if sizes["both_ways"] else ""
-    mean, low, high = (f"{round(float(sizes[name]), 2) + 0.0:.2f}" for name in ("loading", "lower", "upper"))
-    return Cell(f"{sign}{mean}", abs(float(sizes["loading"])), soft=f"{low} … {high}")
-
-
 def _weighted(fit: Fit) -> str:
     """How many rows weights make of the table's; empty without any."""
     weights = fit.settings.get("sample_weight")
@@ -490,25 +294,6 @@ def _covariates(fit: Fit, idata: ArvizData) -> list[dict[str, Any]]:
         }
         for name, effects in table.groupby("covariate", sort=False)
     ]
-
-
-def _loading_columns(table: pd.DataFrame) -> dict[str, str]:
-    """Columns of a summary that say how large the loadings are, by what they are; none of scores."""
-    about = table.attrs
-    if "salient" not in about:
-        return {}
-    interval = f"{about['interval_kind']}{100 * about['interval_prob']:g}"
-    bounds = {"lower": f"{interval}_lb", "upper": f"{interval}_ub"}
-    columns = {"loading": "weight", **bounds, "salience": salience_column(about["salient"])}
-    return {name: column for name, column in columns.items() if column in table}
-
-
-def _loading_of(edge: pd.Series, columns: dict[str, str]) -> dict[str, float | bool]:
-    """How large the loading of an edge is, by the names of `_loading_columns`, and whether it has no sign."""
-    sizes: dict[str, float] = {name: float(edge[column]) for name, column in columns.items()}
-    if not sizes or not goes_both_ways(edge["verdict"], sizes["lower"], sizes["upper"]):
-        return {**sizes, "both_ways": False}
-    return {**sizes, "loading": float(edge["effect"]) ** 0.5, "both_ways": True}
 
 
 def _noise_of_unit_variance(fit: Fit) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from .._utils.atomic import write_atomically
 from .._utils.escaping import printable
+from .._utils.paths import file_to_write
 from .._utils.quiet import ignored
 from .._utils.version import __version__ as version
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-__all__ = ["Drawing", "inlined", "need_libraries", "percent", "write_page"]
+__all__ = ["Drawing", "inlined", "need_libraries", "page_to_write", "percent", "write_page"]
 
 Drawing: TypeAlias = "Callable[[], Axes | Figure]"
 
@@ -47,6 +49,46 @@ def need_libraries() -> None:
         raise ImportError(
             f'the report needs {error.name}, not installed here; run: pip install "pyro-sparse[plots,cli]"'
         ) from error
+
+
+def page_to_write(fit: object, path: object) -> Path:
+    """The path, if it can be that of a page.
+
+    Parameters
+    ----------
+    fit : object
+        Which has to be one, and no path or edge posterior.
+    path : object
+
+    Raises
+    ------
+    TypeError
+        One of the two is something else.
+    ValueError
+        The path ends like no page.
+    """
+    if isinstance(fit, str | os.PathLike):
+        raise TypeError(
+            f"fit: got the path {os.fspath(fit)!r}; the fit comes first: report(fit, {os.fspath(fit)!r})"
+        )
+    if not callable(getattr(fit, "edge_posterior", None)):  # of an edge posterior it is a group
+        raise TypeError(
+            f"fit: want what pyro_sparse.fit returned, got {type(fit).__name__}; an edge posterior stands "
+            "beside it: report(fit, path, idata=idata)"
+        )
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(
+            f'path: want a file to write, such as "report.html", got a {type(path).__name__}: '
+            'report(fit, "report.html")'
+        )
+    ending = Path(path).suffix
+    if ending.lower() not in ("", ".html", ".htm") and not Path(path).is_dir():
+        printed = "; a browser prints it to PDF" if ending.lower() == ".pdf" else ""
+        raise ValueError(
+            f"path: got {os.fspath(path)!r}, and the report is a page of HTML; give a name in .html, "
+            f"such as {str(Path(path).with_suffix('.html'))!r}{printed}"
+        )
+    return file_to_write(path, "report.html")
 
 
 def write_page(path: Path, template: str, facts: Mapping[str, object]) -> Path:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pyro_sparse.findings.finding import Finding
-from pyro_sparse.pages.of_table import report
+from pyro_sparse.pages.any_fit import report
 from tests._fake_fit import fake_fit
 from tests.pages.test_of_table import probable
 

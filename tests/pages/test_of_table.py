@@ -15,8 +15,9 @@ import pytest
 import pyro_sparse as ps
 from pyro_sparse.findings.finding import Finding
 from pyro_sparse.inference.edges.mcmc import sampler
+from pyro_sparse.pages.any_fit import report
 from pyro_sparse.pages.curves import shape_of
-from pyro_sparse.pages.of_table import _shows_numbers, gather, report
+from pyro_sparse.pages.of_table import _shows_numbers, gather
 from pyro_sparse.pages.page import percent
 from pyro_sparse.posterior import arviz as arviz_files
 from pyro_sparse.posterior.arviz import get_group

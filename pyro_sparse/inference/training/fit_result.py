@@ -104,6 +104,6 @@ class FitResult:
 
     def report(self, path: str | os.PathLike[str], **options: Any) -> Path:
         """Write an HTML report; see `pyro_sparse.report`."""
-        from ...pages.of_table import report
+        from ...pages.any_fit import report
 
         return report(self, path, **options)  # type: ignore[arg-type]
