@@ -348,24 +348,36 @@ def row_names(data: object) -> list[str] | None:
 
 
 def check_order(name: str, rows: list[str] | None, wanted: list[str] | None, of: str = "X") -> None:
-    """Complain of an argument that has the rows of X in another order, for its rows go by position.
+    """Complain of an argument that has the rows of X in another order, or some others: rows go by position.
 
     Parameters
     ----------
     name : str
         What messages call it.
     rows, wanted : list of str or None
-        Names of its rows and of X's; other ones than X's say nothing of the order.
+        Names of its rows and of X's. Where most are other ones than X's, or either are numbered from 0, names
+        say nothing of which row is which.
     of : str
         What messages call X.
 
     Raises
     ------
     ValueError
-        The same names in another order.
+        The same names in another order, or as many of which most are the same.
     """
-    if rows and wanted and rows != wanted and sorted(rows) == sorted(wanted):
+    if not rows or not wanted or rows == wanted or len(rows) != len(wanted):
+        return
+    if sorted(rows) == sorted(wanted):
         raise ValueError(f"{name}: has the rows of {of} in another order; give {name}.loc[{of}.index]")
+    numbered = list(map(str, range(len(rows))))
+    known = set(wanted)
+    others = [row for row in rows if row not in known]
+    if numbered not in (rows, wanted) and len(others) < len(rows) / 2:  # each has lost rows by itself
+        some = ", ".join(map(repr, others[:3])) + (", …" if len(others) > 3 else "")
+        raise ValueError(
+            f"{name}: {len(others)} of its {len(rows)} rows are not in {of} ({some}), and others are; give "
+            f"those of {of} ({name}.loc[{of}.index]), or {name}.to_numpy() to go by position all the same"
+        )
 
 
 def check_scales(

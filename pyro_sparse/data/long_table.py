@@ -80,7 +80,8 @@ def read_long(
     ----------
     table : DataFrame
     id, time : label or None
-        Columns or index levels; without `id` all rows are one sequence, without `time` they are in order.
+        Columns or index levels; without `id` all rows are one sequence, without `time` they are in order, as
+        dates in the index have to be.
         Sequences are sorted by id (`in_order`), whatever the order of the rows.
     step : number, time difference or None
         The regular step; by default the most common difference. Of a step that is given, differences may be
@@ -97,8 +98,8 @@ def read_long(
     ------
     ValueError, TypeError
         If a column is absent, repeated, or used twice; the index has several levels and none is the id; a
-        feature is not numeric; an id or a time stamp is missing; two rows have one time; or a difference of
-        times is not a multiple of the step.
+        feature is not numeric; an id or a time stamp is missing; two rows have one time; a difference of
+        times is not a multiple of the step; or there is no `time`, and dates in the index go back.
     """
     if id is None and table.index.nlevels > 1:
         levels = ", ".join(map(repr, table.index.names))
@@ -144,6 +145,8 @@ def read_long(
         order, broken, stamps, step, jitter = _sort(table[str(time)], sequence, names, step)
     elif step is not None:
         raise ValueError(f"time_step={step!r}: there is no time column to measure; give time= as well")
+    else:
+        _check_dates(table.index, sequence)
     table, index = table.iloc[order], None
     if id is not None:
         number = pd.Series(sequence[order]).groupby(sequence[order]).cumcount().rename("frame")
@@ -166,6 +169,23 @@ def _with_index(table: pd.DataFrame, wanted: list[Hashable]) -> pd.DataFrame:
     """The table with its columns called by text, and the index levels that are asked for among them."""
     levels = [n for n in table.index.names if n is not None and n in wanted and n not in table.columns]
     return text_columns(table.reset_index(level=levels) if levels else table)
+
+
+def _check_dates(index: pd.Index, sequence: np.ndarray) -> None:
+    """Complain where dates in an index that is not `time` go back within a sequence, as newest first do."""
+    if not isinstance(index, pd.DatetimeIndex | pd.PeriodIndex):
+        return
+    order = np.argsort(sequence, kind="stable")
+    later = index.factorize(sort=True)[0][order]
+    back = np.flatnonzero((np.diff(later) < 0) & (np.diff(sequence[order]) == 0))
+    if len(back):
+        first, second = index[order[back[0]]], index[order[back[0] + 1]]
+        name = "date" if index.name is None else index.name
+        named = "" if index.name is not None else f"X = X.rename_axis({name!r}) and "
+        raise ValueError(
+            f"time: got none, and the dates in the index of X go back ({second} comes after {first}), while "
+            f"rows are read in their order; give {named}time={name!r}, or X.sort_index()"
+        )
 
 
 def _check_features(table: pd.DataFrame, features: list[str]) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from pyro_sparse.data.columns import check_order
 from pyro_sparse.data.design import Design, design_of, least_squares, names_of, rows_of, taken_out
 
 N = 60
@@ -124,6 +125,33 @@ def test_rows_in_another_order_are_refused():
     design, _ = design_of({"groups": {"site": series}}, N, samples)
     with pytest.raises(ValueError, match=r"groups\['site'\]: has the rows of X in another order"):
         rows_of(design, {"groups": {"site": series[::-1]}}, N, samples)
+
+
+@pytest.mark.parametrize(
+    ("rows", "wanted", "others"),
+    [
+        ("abcdef", "abcdeg", "1 of its 6 rows are not in X .'f'.,"),
+        ("abcdef", "adefgh", "2 of its 6 rows are not in X .'b', 'c'.,"),  # each has lost rows by itself
+        (range(1, 9), range(2, 10), "1 of its 8 rows are not in X .'1'.,"),
+        ([0, *range(5, 13)], [*range(4, 13)], "1 of its 9 rows"),
+        ([1, 2, 3, 4, *range(9, 22)], range(5, 22), "4 of its 17 rows are not in X .'1', '2', '3', ….,"),
+        (pd.date_range("2020", periods=9), pd.date_range("2020-01-02", periods=9), "1 of its 9 rows"),
+        ("abcdef", "uvwxyz", ""),  # other names: nothing is known of the order
+        ("abcdef", "abcuvw", ""),
+        (range(6), [0, 2, 3, 4, 5, 6], ""),  # numbered anew
+        ([0, 2, 3, 4, 5, 6], range(6), ""),
+        ("abcdef", "abcde", ""),  # which another message is about
+        ("aabbcc", "aabbcc", ""),
+    ],
+)
+def test_rows_of_which_some_are_others_are_refused(rows, wanted, others):
+    """By name most rows are the same, so that by position they would not be."""
+    rows, wanted = ([str(label) for label in labels] for labels in (rows, wanted))
+    if not others:
+        check_order("groups", rows, wanted)
+        return
+    with pytest.raises(ValueError, match=f"^groups: {others}.*and others are; give those of X .groups.loc"):
+        check_order("groups", rows, wanted)
 
 
 @pytest.mark.parametrize(

@@ -200,3 +200,32 @@ def test_a_single_gap_in_a_regular_series_is_found_whatever_its_place():
         want = [a + 1 == b for a, b in pairwise(steps)]
         got = timed(steps * 0.3)
         assert got.linked[0, 0] and got.linked[0, 1:].tolist() == want
+
+
+def test_dates_in_the_index_that_go_back_are_refused():
+    """Newest first, as exports of prices are, time would run backwards; of ids within each sequence."""
+    days = pd.date_range("2020-01-01", periods=16, name="day")
+    table = pd.DataFrame({"a": np.arange(16.0), "b": np.arange(16.0) ** 2}, days)
+    for back in (
+        table[::-1],
+        table.iloc[[0, 1, 3, 2, *range(4, 16)]],
+        table[::-1].set_axis(days[::-1].to_period("D")),
+    ):
+        with pytest.raises(
+            ValueError, match=r"^time: got none, and the dates in the index of X go back .*time='"
+        ):
+            as_sequences(back)
+    with pytest.raises(ValueError, match=r"\(2020-01-15 .* comes after 2020-01-16 .*X.rename_axis\('date'\)"):
+        as_sequences(table[::-1].rename_axis(None))
+    np.testing.assert_array_equal(as_sequences(table[::-1], time="day").x, as_sequences(table).x)
+    np.testing.assert_array_equal(as_sequences(table[::-1].sort_index()).x, as_sequences(table).x)
+
+    ids = pd.concat([table, table + 10]).assign(person=["u"] * 16 + ["v"] * 16)
+    np.testing.assert_array_equal(as_sequences(ids, id="person").lengths, [16, 16])  # one after the other
+    with pytest.raises(ValueError, match="the dates in the index of X go back"):
+        as_sequences(ids[::-1], id="person")
+    with pytest.raises(ValueError, match="the dates in the index of X go back"):
+        as_sequences(ids.drop(columns="person"))  # two sequences taken for one
+    twice = ids.drop(columns="person").sort_index()
+    assert as_sequences(twice).n_frames == 32  # equal dates do not go back
+    assert as_sequences(table[::-1].reset_index(drop=True)).n_frames == 16  # numbers of rows say nothing
