@@ -23,6 +23,7 @@ from ..._utils.checks import check_whole
 from ..._utils.display import AgreementTable
 from ..._utils.torch_state import isolated, undisturbed
 from ..._utils.version import __version__
+from ...data.checks.new_rows import warn_of_other_units
 from ...data.columns import check_number, check_rows
 from ...data.design import ROLES
 from ...data.large_table import JUDGED_CELLS, LargeTable
@@ -655,7 +656,10 @@ class Fit(FitResult):
             )
         per_row = {name: values for name, values in per_row.items() if name != "sample_weight"}
         if X is not None:
-            return read_table(X, per_row, likelihood=self.model.likelihood, like=self.table)
+            table = read_table(X, per_row, likelihood=self.model.likelihood, like=self.table)
+            if not isinstance(table, LargeTable):
+                warn_of_other_units(table, self.model.likelihood)
+            return table
         for name, values in per_row.items():
             if values is not None:
                 with suppress(ValueError):  # that it is misspelt is worth more to know
