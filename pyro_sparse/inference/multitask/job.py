@@ -98,11 +98,8 @@ class TaskJob:
         self.device, self.dtype = device, dtype
         self.data = tasks.batch(device, dtype)
         self.train, self.heldout = _split(self.data, holdout, seed)
-        if self.inner != "ridge" and self.schedule.axes and len(self.train) < model.n_latents:
-            raise ValueError(
-                f"n_latents: {len(self.train)} tasks to learn from cannot fix {model.n_latents} axes; want "
-                "at least as many tasks as latents"
-            )
+        if self.inner != "ridge" and self.schedule.axes:
+            _check_axes(self.train, model.n_latents)
         self.seeds = child_seeds(seed, restarts)
         self.plan = [(self.schedule, self.inner)]
         if self.schedule.axes and self.inner != "ridge":
@@ -405,6 +402,21 @@ def _check(model: MultiTaskRegression, tasks: Tasks, inner: str) -> None:
         raise ValueError(
             f"X: one sample has shape {tasks.shape}, the model was made for n_features={model.n_features}; "
             "make the model for these tasks"
+        )
+
+
+def _check_axes(train: TaskBatch, n_latents: int) -> None:
+    """Complain of too few tasks that say anything; where all rows have one outcome there are no weights."""
+    seen = torch.ones_like(train.y, dtype=torch.bool) if train.mask is None else train.mask
+    spread = train.y.masked_fill(~seen, -torch.inf).amax(1) - train.y.masked_fill(~seen, torch.inf).amin(1)
+    n_varying = int((spread > 0).sum())
+    if n_varying < n_latents:
+        tasks = f"{n_varying} task{'' if n_varying == 1 else 's'} to learn from"
+        if n_varying < len(train):
+            same = len(train) - n_varying
+            tasks += f" ({same} more {'has' if same == 1 else 'have'} the same outcome in all rows)"
+        raise ValueError(
+            f"n_latents: {tasks} cannot fix {n_latents} axes; want at least as many tasks as latents"
         )
 
 

@@ -409,6 +409,18 @@ def test_bad_arguments(change, kind, message):
         fit_of(**change)
 
 
+def test_tasks_whose_answers_are_all_one_fix_no_axes():
+    above = Y > np.median(Y, 1, keepdims=True)
+    answers = above | (np.arange(len(Y))[:, None] > 1)
+    said = r"n_latents: 2 tasks to learn from \(38 more have the same outcome in all rows\) cannot fix 3 axes"
+    with pytest.raises(ValueError, match=said):
+        ps.fit(model_of(likelihood="bernoulli"), X, answers, restarts=1, **{**SMALL, "holdout": 0})
+    holes = np.where(np.arange(Y.shape[1]) > 0, above, np.nan)  # of what was seen one answer is no other
+    holes[:39, 1:] = np.where(holes[:39, 1:] == 1, 1.0, np.nan)
+    with pytest.raises(ValueError, match=r"n_latents: 1 task to .*\(39 more have"):
+        ps.fit(model_of(likelihood="bernoulli"), X, holes, restarts=1, **{**SMALL, "holdout": 0})
+
+
 def test_a_prior_without_a_mode_step_is_refused_before_training():
     model = model_of(prior=Laplace())
     with pytest.raises(TypeError, match="prior: a Laplace has no exact mode here; want a SpikeSlabLasso"):
