@@ -16,6 +16,7 @@ from .._utils.declared import keeps
 from ..data.activations import Activations, read_activations
 from ..data.checks.check import check_read_table
 from ..data.checks.frames import frame_findings
+from ..data.checks.held_frames import held_variables
 from ..data.checks.kinds import chosen_kinds
 from ..data.checks.sequences import counter_columns, moving_means, sequence_findings
 from ..data.checks.tasks import task_findings
@@ -236,7 +237,7 @@ def _observed(model: ObservedTransition, X: TableLike, arguments: Mapping[str, A
     counters = counter_columns(data)
     counted = {name for finding in counters for name in finding.columns}
     others = [j for j, name in enumerate(data.feature_names) if name not in counted]
-    of_frames = frame_findings(data, others, is_measured=True)
+    of_frames = [*frame_findings(data, others, is_measured=True), *held_variables(data, others)]
     return _warned(data, [*counters, *moving_means(data, others, _TERMS_AGAINST), *of_frames])
 
 
