@@ -490,6 +490,33 @@ def far_counts(seed: int) -> Case:
     return Case(framed(x), w, likelihood, {}, ("stand apart from all others",))
 
 
+def joined(seed: int) -> Case:
+    """Two to six columns of persons on three to ten rows of each, beside columns that differ by row.
+
+    Independent, or with one factor; as they are, rounded to a tenth, or with missing cells; sometimes with
+    age in years and sex among them.
+    """
+    rng = np.random.default_rng([seed, 26])
+    n_persons, n_visits = [(30, 10), (60, 5), (100, 3), (40, 7)][seed % 4]
+    person = rng.permutation(np.repeat(np.arange(n_persons), n_visits))
+    p = int(rng.integers(2, 7))
+    w = rng.uniform(0.7, 1.2, (p, 1)) * rng.choice([-1, 1], (p, 1)) * (rng.random() < 0.4)
+    of_person = framed(rng.normal(size=(n_persons, 1)) @ w.T + 0.6 * rng.normal(size=(n_persons, p)))
+    variant = int(rng.integers(4))
+    if variant % 2:
+        of_person = of_person.round(1)
+    if variant >= 2:
+        of_person["x0"] = np.rint(45 + 12 * of_person["x0"])
+        of_person["sex"] = rng.integers(0, 2, n_persons).astype(float)
+    by_row, _ = linear(rng, len(person), k=1)
+    x = of_person.iloc[person].reset_index(drop=True)
+    if rng.random() < 0.3:
+        x = x.mask(rng.random(x.shape) < 0.05)
+    return Case(
+        x.join(by_row.add_prefix("row_")), None, "normal", {}, ("repeat together",), tuple(of_person.columns)
+    )
+
+
 KINDS: dict[str, Callable[[int], Case]] = {
     "near_copy": near_copy, "dependent": dependent, "one_hot": one_hot, "shares": shares,
     "duplicates": duplicates, "careless": careless, "cell": cell, "blocks": blocks, "likert": likert,
@@ -498,6 +525,7 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "linked_blocks": linked_blocks, "curved_copy": curved_copy, "named_groups": named_groups,
     "far_from_zero": far_from_zero, "near_duplicates": near_duplicates, "group_cell": group_cell,
     "batches_of_counts": batches_of_counts, "batches_of_levels": batches_of_levels, "far_counts": far_counts,
+    "joined": joined,
 }  # fmt: skip
 
 

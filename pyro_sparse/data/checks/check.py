@@ -21,6 +21,7 @@ from .dependence import copied_columns, dependent_columns
 from .far_counts import far_count_rows
 from .filled import filled_cells
 from .groups import row_groups
+from .joined import joined_columns
 from .kinds import chosen_kinds, entry_mistakes, few_levels, missing_codes, several_kinds
 from .missing import separate_columns
 from .near_rows import nearly_repeated_rows
@@ -70,10 +71,10 @@ def check_table(
     Notes
     -----
     Looked for: columns that copy one another; sets of which one follows from the others; rows that repeat,
-    nearly or in every cell, or are on another scale; cells that make their column; codes, counts, levels and
-    yes or no under the normal likelihood; codes for missing cells, cells that were filled in; heavy tails;
-    columns hardly seen together; batches of rows, or clusters; counts that vary more, or less, than their
-    likelihood; how many rows survey weights leave.
+    nearly or in every cell, or are on another scale; columns of another table that was joined; cells that
+    make their column; codes, counts, levels and yes or no under the normal likelihood; codes for missing
+    cells, cells that were filled in; heavy tails; columns hardly seen together; batches of rows, or clusters;
+    counts that vary more, or less, than their likelihood; how many rows survey weights leave.
 
     Examples
     --------
@@ -157,6 +158,7 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
         *copies,
         *dependent_columns(others, copied),
         *separate_columns(cells),
+        *(joined_columns(cells) if not repeats else []),
         *repeats,
         *near_repeats,
         *far_rows,

@@ -1,4 +1,4 @@
-"""From columns to factors: which factors of a fit are made by columns that say the same."""
+"""From columns to factors: which factors and edges are made by columns that say the same, or repeat."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...findings.finding import Finding
+from ._cells import naming
 
 __all__ = ["doubted_by_columns"]
 
@@ -18,6 +19,8 @@ def doubted_by_columns(
     findings: Sequence[Finding], effects: ArrayLike, feature_names: Sequence[str], factor_names: Sequence[str]
 ) -> list[Finding]:
     """A doubt on each factor that stands mostly on columns which copy or follow from one another.
+
+    Columns that repeat together ("joined") have a doubt on all their edges, and on such a factor.
 
     Parameters
     ----------
@@ -41,6 +44,13 @@ def doubted_by_columns(
     doubts: list[Finding] = []
     doubted: set[int] = set()
     for finding in findings:
+        if finding.kind == "joined":
+            share = effect[[at[name] for name in finding.columns if name in at]].sum(0)
+            mostly = (share >= _MOSTLY * total) & (total > 0)
+            doubts.append(
+                _of_joined(finding, [factor_names[k] for k in np.flatnonzero(mostly).tolist()], factor_names)
+            )
+            continue
         if finding.kind != "columns" or len(finding.columns) < 2:
             continue
         share = effect[[at[name] for name in finding.columns if name in at]].sum(0) / np.maximum(
@@ -65,3 +75,18 @@ def doubted_by_columns(
                 )
             )
     return doubts
+
+
+def _of_joined(finding: Finding, factors: Sequence[str], factor_names: Sequence[str]) -> Finding:
+    """The doubt on all edges of columns that repeat together, and on factors that stand on them."""
+    return Finding(
+        "joined",
+        f"edges of {naming(list(finding.columns), 'column')} are judged by more rows than these columns have "
+        f"({finding.size:.0f} different combinations)",
+        "fit them by themselves in a table with one row for each combination",
+        severity="doubt",
+        factors=tuple(factors),
+        edges=tuple((column, factor) for column in finding.columns for factor in factor_names),
+        columns=finding.columns,
+        size=finding.size,
+    )
