@@ -184,7 +184,6 @@ def _roughness(points: Codes, rng: np.random.Generator) -> float:
     """Mean step to the nearest of a point's neighbours, over that of a random order: near 0 on a curve.
 
     Neighbours are the two points on either side in the order of the other column, so that saw-teeth and both
-    Neighbours are the two points on either side in the order of the other column, so that saw-teeth and both
     branches of a circle count as curves. A step to the next value is none: levels are no smoother than that.
     """
     ratios = []
