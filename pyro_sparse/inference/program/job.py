@@ -26,6 +26,7 @@ from ...graphs.alignment import align, apply_alignment
 from ..training import checkpoint as files
 from ..training.interrupt import stopped_between_steps
 from ..training.ranks import ALONE
+from .predictive import compared_with_prior
 from .recorded import Position, RecordedDensity
 from .result import ProgramFit
 from .saved import mark_of
@@ -111,11 +112,19 @@ class ProgramJob:
         """The fit of trained restarts."""
         [group] = trained
         summary = group.summary()
-        return ProgramFit.build(
+        fit = ProgramFit.build(
             self.model, self.data, self.density.layout, group.site, summary,
             history=pd.DataFrame(group.history), settings=self.settings,
             findings=[Finding("training", note) for note in notes],
         )  # fmt: skip
+        values = fit.values()
+        estimates = {site.name: values[site.name].to(self.device) for site in fit.layout.parameters}
+        fit.findings.extend(
+            compared_with_prior(
+                self.model, self.data, fit.factor_names, estimates, seed=self.seed, device=self.device
+            )
+        )
+        return fit
 
     def pieces(self, n_jobs: int) -> list[range]:
         """None: restarts share one pass, in one process."""
