@@ -229,7 +229,8 @@ def clock_of(sequences: Sequences, origin: float | None, ahead: int = 0) -> Cloc
     if all(dates is not None for dates in calendars):
         for name in CALENDAR:
             if all(hasattr(dates, name) for dates in calendars):
-                values = [np.asarray(getattr(dates, name), dtype=int) for dates in calendars]
+                attribute = "day_of_week" if name == "weekday" else name  # which pandas 3 deprecates
+                values = [np.asarray(getattr(dates, attribute), dtype=int) for dates in calendars]
                 calendar[name] = np.concatenate(values)
     return Clock(np.concatenate(steps), calendar)
 
