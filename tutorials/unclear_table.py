@@ -139,9 +139,9 @@ pd.concat(of_quantity, axis=1).round(2)
 # symmetry on the other, and compactness, concavity and, less surely, fractal dimension on both. What does
 # not come back are edges that one version has at .9 or more and the other at .2 or so: a second edge of the
 # concave points, and one from radius to irregularity. They hang on the two assumptions above, which the
-# findings speak against. That is the answer to take home: two dimensions of variation, which most quantities belong
-# to as one would expect, and a few weak edges that no one should report from either version alone. Where a
-# table has no second version, halves of its rows are one (`ps.calibrate.halves`).
+# findings speak against. That is the answer to take home: two dimensions of variation, which most
+# quantities belong to as one would expect, and a few weak edges that no one should report from either
+# version alone. Where a table has no second version, halves of its rows are one (`ps.calibrate.halves`).
 #
 # ## What can be said
 #
