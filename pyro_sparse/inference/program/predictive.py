@@ -92,12 +92,12 @@ def compared_with_prior(
         kept = moments.of_finite_draws()
         if kept is None:
             continue
-        for found, what, remedy in (
+        for is_unlike, what, remedy in (
             (unlike_in_sd(kept), ("standard deviation", kept.sd, kept.drawn_sd), _SCALE),
             (unlike_in_mean(kept), ("mean", kept.mean, kept.drawn_mean), _CENTRE),
         ):
-            if found.any():
-                findings.append(_doubt(data.feature_names, factors, found, *what, remedy))
+            if is_unlike.any():
+                findings.append(_doubt(data.feature_names, factors, is_unlike, *what, remedy))
     return findings
 
 
@@ -171,7 +171,7 @@ def prior_moments(
         scored = {name: _scored(node, data) for name, node in observed.items() if _is_measured(node, data)}
         if not scored:
             return {}
-        found = {name: _moments(observed[name], cells) for name, cells in scored.items()}
+        of_data = {name: _moments(observed[name], cells) for name, cells in scored.items()}
         drawn: dict[str, list[tuple[Array, Array, Array]]] = {name: [] for name in scored}
         for _ in range(draws):
             nodes = poutine.trace(poutine.uncondition(model.program)).get_trace(view).nodes
@@ -179,7 +179,7 @@ def prior_moments(
                 drawn[name].append(_moments(nodes[name], cells))
     return {
         name: ColumnMoments(
-            *found[name],
+            *of_data[name],
             np.stack([mean for mean, _, _ in drawn[name]]),
             np.stack([sd for _, sd, _ in drawn[name]]),
         )
@@ -197,12 +197,12 @@ def unlike_in_sd(moments: ColumnMoments) -> NDArray[np.bool_]:
     moments : ColumnMoments
     """
     log_sd, drawn = (np.log(np.maximum(sd, _TINY)) for sd in (moments.sd, moments.drawn_sd))
-    found = np.abs(_beyond(log_sd, drawn)) > _COLUMN
+    is_unlike = np.abs(_beyond(log_sd, drawn)) > _COLUMN
     scored = np.isfinite(log_sd)
     together = float(_beyond(log_sd[scored].mean(keepdims=True), drawn[:, scored].mean(1, keepdims=True))[0])
     if abs(together) > _TABLE:
-        found |= np.sign(together) * (log_sd - np.median(drawn, axis=0)) > _TABLE
-    return found
+        is_unlike |= np.sign(together) * (log_sd - np.median(drawn, axis=0)) > _TABLE
+    return is_unlike
 
 
 def unlike_in_mean(moments: ColumnMoments) -> NDArray[np.bool_]:
@@ -224,8 +224,8 @@ def unlike_in_mean(moments: ColumnMoments) -> NDArray[np.bool_]:
     beyond = np.abs(_beyond(moments.mean, moments.drawn_mean))
     left = beyond * np.minimum(of_rows / variance, 1.0)
     is_costly = np.abs(moments.mean - moments.drawn_mean.mean(0)) > _COSTLY * np.sqrt(variance)
-    found: NDArray[np.bool_] = np.where(is_costly, beyond, left) > _SHIFT * moments.sd
-    return found
+    is_unlike: NDArray[np.bool_] = np.where(is_costly, beyond, left) > _SHIFT * moments.sd
+    return is_unlike
 
 
 def _beyond(value: Array, drawn: Array) -> Array:
@@ -236,18 +236,18 @@ def _beyond(value: Array, drawn: Array) -> Array:
 def _doubt(
     names: Sequence[str],
     factors: Sequence[str],
-    found: NDArray[np.bool_],
+    is_unlike: NDArray[np.bool_],
     what: str,
     value: Array,
     drawn: Array,
     remedy: str,
 ) -> Finding:
     """About all edges of some columns."""
-    columns = tuple(name for name, is_so in zip(names, found, strict=True) if is_so)
+    columns = tuple(name for name, is_so in zip(names, is_unlike, strict=True) if is_so)
     more = len(columns) - _SHOWN
     shown = f"{', '.join(columns[:_SHOWN])} and {more} more" if more > 0 else listed(columns)
-    is_ = _span(value[found].min(), value[found].max())
-    expected = _span(*np.quantile(drawn[:, found], (0.05, 0.95)))
+    is_ = _span(value[is_unlike].min(), value[is_unlike].max())
+    expected = _span(*np.quantile(drawn[:, is_unlike], (0.05, 0.95)))
     return Finding(
         "predictive",
         f"{shown}: {what} {is_}, where the program expects {expected} before it has seen the data",
