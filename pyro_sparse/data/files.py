@@ -340,7 +340,8 @@ def _read_h5ad(path: Path, layer: str | None = None) -> pd.DataFrame:
         check_hdf5(path, file)
     data = anndata.read_h5ad(path)
     if layer is not None and layer not in data.layers:
-        names = ", ".join(map(repr, data.layers)) or "none"
+        # since anndata 0.13 X is one of the layers, and called None
+        names = ", ".join(repr(name) for name in data.layers if name is not None) or "none"
         raise ValueError(
             f"layer: {path.name!r} has no layer {layer!r}, its layers: {names}; name one of them"
         )

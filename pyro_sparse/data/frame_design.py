@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["CALENDAR", "TRENDS", "Clock", "FrameDesign", "clock_of", "frame_design"]
 
 TRENDS = ("linear", "spline")
-CALENDAR = ("hour", "weekday", "month", "quarter", "dayofyear")  # as pandas calls them
+CALENDAR = ("hour", "weekday", "month", "quarter", "dayofyear")  # as pandas 2 calls them
+_SPELT_OUT = {"weekday": "day_of_week", "dayofyear": "day_of_year"}
 _KNOTS = 5  # of the spline, at equal distances from the first frame to the last
 _MOST_PLACES = 24  # of a season with an effect for each; longer ones are harmonics
 _HARMONICS = 4
@@ -228,8 +229,8 @@ def clock_of(sequences: Sequences, origin: float | None, ahead: int = 0) -> Cloc
     calendar = {}
     if all(dates is not None for dates in calendars):
         for name in CALENDAR:
-            if all(hasattr(dates, name) for dates in calendars):
-                attribute = "day_of_week" if name == "weekday" else name  # which pandas 3 deprecates
+            attribute = _SPELT_OUT.get(name, name)
+            if all(hasattr(dates, attribute) for dates in calendars):
                 values = [np.asarray(getattr(dates, attribute), dtype=int) for dates in calendars]
                 calendar[name] = np.concatenate(values)
     return Clock(np.concatenate(steps), calendar)

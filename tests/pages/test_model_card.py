@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from importlib.metadata import version
 from types import SimpleNamespace
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_it_names_the_prior_with_its_parameters_the_likelihood_and_the_seed(fit)
     assert facts["likelihood"] == "normal" and facts["seed"] == "3" and facts["training steps"] == "60"
     rates = [float(value) for value in facts["share of edges of each factor, as fitted"].split(", ")]
     np.testing.assert_allclose(rates, fit.eta[fit.best], atol=0.006)
-    assert dict(card["settings"])["seed"] == "3" and facts["torch"] == __import__("torch").__version__
+    assert dict(card["settings"])["seed"] == "3" and facts["torch"] == version("torch")
 
 
 def test_the_call_makes_the_same_fit(fit, table):

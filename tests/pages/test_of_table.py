@@ -552,7 +552,7 @@ def loadings_of_any_size(fit):
     idata = probable(fit)
     weight = np.broadcast_to(fit.weights[:1, None], idata["posterior"]["weight"].shape).copy()
     weight[:, :, 0], weight[:, ::2, 3] = 0.2 * np.sign(weight[:, :, 0]), 0.25 * np.sign(weight[:, ::2, 3])
-    idata["posterior"]["weight"] = (idata["posterior"]["weight"].dims, weight)
+    idata["posterior"]["weight"].values = weight
     return idata
 
 

@@ -29,7 +29,7 @@ from ...programs.parameters import GivenParameters
 from .derivatives import curvature_of, diagonal_of, pulled, sum_of, without_overflow
 from .layout import GLOBAL, PARAMETER, Layout, is_within, read_layout, unchecked
 from .refusals import explained, refuse_unnamed
-from .replay import AsItIs, Graph, Position, inputs_of_sites, parted, quick, recorded
+from .replay import AsItIs, Graph, Position, attached, inputs_of_sites, parted, quick, recorded
 from .soundness import blanket_of, check_finite, check_repeatable, check_unseen
 
 if TYPE_CHECKING:
@@ -423,7 +423,7 @@ class RecordedDensity:
         with self._settings(), explained():
             graph = recorded(forward, self.start, self._heat)
         refuse_unnamed(graph)
-        return graph
+        return attached(graph)
 
     @contextmanager
     def _settings(self) -> Iterator[None]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
+
+from .replay import DETACHED
 
 __all__ = ["explained", "refuse_unnamed"]
 
@@ -22,7 +23,7 @@ def refuse_unnamed(graph: Any) -> None:
         held = getattr(graph, node.target, None) if node.op == "get_attr" else None
         if not isinstance(held, Tensor) or not held.requires_grad:
             continue
-        if any(user.target is not torch.ops.aten.detach.default for user in node.users):
+        if any(user.target not in DETACHED for user in node.users):
             raise ValueError(
                 f"program: computes with a parameter of shape {tuple(held.shape)} that it does not name, and "
                 "chains would hold it where it is; write pyro.param('name', value) for what the fit is to "

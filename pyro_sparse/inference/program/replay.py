@@ -20,10 +20,23 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from ..._utils.torch_state import default_dtype
 
-__all__ = ["AsItIs", "Graph", "Position", "inputs_of_sites", "parted", "quick", "recorded"]
+__all__ = [
+    "DETACHED",
+    "AsItIs",
+    "Graph",
+    "Position",
+    "attached",
+    "inputs_of_sites",
+    "parted",
+    "quick",
+    "recorded",
+]
 
 Position: TypeAlias = "dict[str, Tensor]"  # by site, real numbers, chain first
 Graph: TypeAlias = "Callable[..., Any]"
+
+# What a graph has where a program says `detach`; since torch 2.14 it has the second.
+DETACHED = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
 
 
 def recorded(function: Graph, *arguments: Any) -> Graph:
@@ -39,6 +52,24 @@ def recorded(function: Graph, *arguments: Any) -> Graph:
     with torch.no_grad(), _one_mode_of_shapes():
         graph = make_fx(function)(*copies)
     graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return graph
+
+
+def attached(graph: Any) -> Any:
+    """The same graph with derivatives through what a program detached.
+
+    Chains draw from the density that the program's values are, and a derivative without a part of it is that
+    of another density.
+
+    Parameters
+    ----------
+    graph : GraphModule
+        From `recorded`.
+    """
+    for node in graph.graph.nodes:
+        if node.target in DETACHED:
+            node.target = torch.ops.aten.alias.default
     graph.recompile()
     return graph
 

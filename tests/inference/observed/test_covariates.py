@@ -159,7 +159,7 @@ def test_rows_of_sequences_keep_their_covariates():
     ("stamps", "season", "places"),
     [
         (pd.date_range("2021-03-01", periods=40, freq="D"), "weekday", 7),
-        (pd.date_range("2021-03-31", periods=40, freq="ME"), "month", 12),
+        (pd.date_range("2021-03-31", periods=40, freq=pd.offsets.MonthEnd()), "month", 12),
         (pd.period_range("2021Q1", periods=40, freq="Q"), "quarter", 4),
         (pd.date_range("2021-03-01", periods=60, freq="h", tz="Europe/Rome"), "hour", 24),
     ],
@@ -170,7 +170,7 @@ def test_places_of_the_calendar(stamps, season, places):
     x = np.random.default_rng(0).normal(size=len(stamps))
     table = pd.DataFrame({"x": x, "when": stamps})
     data = as_designed_sequences(table, time="when", season=(season,))
-    parts = {"weekday": "dayofweek"}.get(season, season)
+    parts = {"weekday": "day_of_week"}.get(season, season)
     wanted = pd.get_dummies(getattr(table["when"].dt, parts)).iloc[:, 1:].to_numpy(float)
     assert wanted.shape[1] == places - 1
     np.testing.assert_array_equal(data.covariates[0], wanted)

@@ -26,7 +26,6 @@ FEW = {"slab": dist.Normal(0.0, 1.0), "spike": dist.Normal(0.0, 0.1)}
     [
         lambda z, W, g: (z > 0).to(z) @ W.mT,  # a step: no Hessian tells
         lambda z, W, g: z.round() @ W.mT,
-        lambda z, W, g: z.detach() @ W.mT,
         lambda z, W, g: z @ W.mT + z.tanh() @ g.mT,  # behind gates that are shut where the chains begin
     ],
 )
@@ -43,6 +42,24 @@ def test_rows_are_exact_only_where_the_density_is_a_quadratic_everywhere(mean):
     density = RecordedDensity(Program(program, 2), Data(X[:, None] * np.ones(3)), 2)
     assert (density.start["g"] == 0).all()
     assert not is_quadratic(density, density.blocks["rows"], density.start)
+
+
+def test_what_a_program_detaches_is_part_of_its_density():
+    def gradient(seen):
+        def program(d):
+            with d.features:
+                W = edges("W", log_odds=0.0, to=d.factors, **FEW)
+            with d.rows:
+                z = factors("z", dist.Normal(torch.zeros(d.n_factors), 1.0))
+            with d.rows, d.features:
+                pyro.sample("x", dist.Normal(seen(z) @ W.mT, 1.0), obs=d.x)
+
+        density = RecordedDensity(Program(program, 2), Data(X[:, None] * np.ones(3)), 2)
+        block = density.blocks["rows"]
+        assert is_quadratic(density, block, density.start)
+        return density.slope(block, density.pack(block, density.start) + 0.3, density.start)[1]
+
+    torch.testing.assert_close(gradient(torch.detach), gradient(torch.clone))
 
 
 def test_a_row_that_is_on_or_off_agrees_with_the_two_states_summed_over():

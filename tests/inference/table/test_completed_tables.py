@@ -52,7 +52,7 @@ def conditional(fit, row):
 
 def test_normal_cells_are_drawn_from_the_conditional_normal(normal):
     fit, frame = normal
-    some = frame[frame.isna().sum(1) == 2][:5]
+    some = frame[frame.isna().sum(axis=1) == 2][:5]
     tables = fit.impute(some.to_numpy(), draws=2000, seed=3)
     assert isinstance(tables, list) and len(tables) == 2000
     cells = np.stack(tables)

@@ -313,7 +313,7 @@ def test_containers(table, container):
     import scipy.sparse as sp
     import torch
 
-    x, w = table.drop(columns="w").to_numpy(), table.w.to_numpy()
+    x, w = table.drop(columns="w").to_numpy(copy=True), table.w.to_numpy()
     if container == "anndata":
         anndata = pytest.importorskip("anndata")
         data = anndata.AnnData(x, obs=pd.DataFrame({"w": w}, index=table.index))
