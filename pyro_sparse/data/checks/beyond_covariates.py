@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,10 @@ from ...findings.finding import Finding
 from ._cells import MOST_COLUMNS, Cells, components_of
 
 if TYPE_CHECKING:
-    from ..design import Term
+    from ..design import Design, Term
     from ..table import Table
 
-__all__ = ["beyond_covariates"]
+__all__ = ["Beyond", "beyond_covariates", "what_is_beyond"]
 
 Array = NDArray[np.float64]
 
@@ -75,6 +75,23 @@ class _Shape(NamedTuple):
     basis: Array
 
 
+class Beyond(NamedTuple):
+    """What depends on covariates beyond lines.
+
+    Attributes
+    ----------
+    kind : {"curve", "product", "values", "near"}
+    said : str
+        The same as a sentence, with names.
+    share : float
+        Of the variance of the combination of components that depends most.
+    """
+
+    kind: str
+    said: str
+    share: float
+
+
 class _Covariate(NamedTuple):
     """A covariate's coded columns, less their means, (row, column)."""
 
@@ -105,43 +122,69 @@ def beyond_covariates(cells: Cells, table: Table) -> list[Finding]:
     if not 3 <= cells.view.shape[1] <= MOST_COLUMNS:
         return []
     rows = table.per_row["design"].astype(float)
-    taken = _orthonormal(np.concatenate([np.ones((len(rows), 1)), rows], 1))
-    components = components_of(cells)
+    beyond = what_is_beyond(components_of(cells), design, rows, _CHANCE)
+    if beyond is None:
+        return []
+    return [
+        Finding(
+            "covariates",
+            f"{beyond.said}; what lines leave is {beyond.share:.0%} of a combination of the columns, and "
+            "looks like a factor",
+            _REMEDIES[beyond.kind],
+            severity="doubt" if beyond.share >= _DOUBTED else "note",
+            source="data",
+            size=beyond.share,
+        )
+    ]
+
+
+def what_is_beyond(
+    components: Array, design: Design, rows: Array, chance: float, beside: Array | None = None
+) -> Beyond | None:
+    """What components depend on beside lines of covariates, in the simplest shapes that suffice.
+
+    Parameters
+    ----------
+    components : ndarray (row, component)
+        Close to normal ones.
+    design : Design
+    rows : ndarray (row, effect)
+        Its design matrix.
+    chance : float
+        That anything is seen where rows are independent and effects are lines, at most.
+    beside : ndarray (row, effect), optional
+        What components are regressed on, too.
+    """
+    beside = np.zeros((len(rows), 0)) if beside is None else beside
+    taken = lines = _orthonormal(np.concatenate([np.ones((len(rows), 1)), rows, beside], 1))
     covariates = _covariates(design.terms, design.coded(rows))
     simple = [*_curves(covariates), *_products(covariates)]
-    shapes = [*simple, *_values(covariates), *_nearness(covariates)]
-    most = _CHANCE / max(len(shapes), 1)
+    complex_kinds = [_values(covariates), _nearness(covariates)]
+    most = chance / max(len(simple) + sum(map(len, complex_kinds)), 1)
     chosen: list[_Shape] = []
     while simple:  # the clearest first: a curve of one covariate looks like a product of two that correlate
         chances = [_chance(components, taken, shape.basis) for shape in simple]
         if min(chances) > most:
             break
         chosen.append(simple.pop(int(np.argmin(chances))))
-        taken = _joined(taken, chosen[-1].basis)
-    for find in (_values, _nearness):
-        complex_ones = find(covariates)
-        chances = [_chance(components, taken, shape.basis) for shape in complex_ones]
+        taken = np.concatenate([taken, _beyond(taken, chosen[-1].basis)], 1)
+    for shapes in complex_kinds:
+        chances = [_chance(components, taken, shape.basis) for shape in shapes]
         if chances and min(chances) <= most:
-            chosen = [complex_ones[int(np.argmin(chances))]]
+            chosen = [shapes[int(np.argmin(chances))]]
             break
-    return [_finding(chosen, components, rows)] if chosen else []
-
-
-def _finding(chosen: list[_Shape], components: Array, rows: Array) -> Finding:
-    lines = _orthonormal(np.concatenate([np.ones((len(rows), 1)), rows], 1))
+    if not chosen:
+        return None
     share = _share(components, lines, np.concatenate([shape.basis for shape in chosen], 1))
     kind = chosen[0].kind
-    of_kind = [shape for shape in chosen if shape.kind == kind]
-    names = [" and ".join(map(repr, shape.names)) for shape in of_kind]
+    names = [" and ".join(map(repr, shape.names)) for shape in chosen if shape.kind == kind]
     said = {
-        "curve": f"effects of {', '.join(names)} are curves, and lines were subtracted",
+        "curve": f"effects of {', '.join(names)} are curves",
         "product": f"effects of {', and of '.join(names)} depend on each other",
         "values": f"rows with one value of {names[0]} are alike beyond its effect, as pupils of a school are",
         "near": f"rows near one another in {names[0]} are alike beyond its effect",
-    }[kind]
-    message = f"{said}; that is {share:.0%} of a combination of the columns, and looks like a factor"
-    severity: Literal["doubt", "note"] = "doubt" if share >= _DOUBTED else "note"
-    return Finding("covariates", message, _REMEDIES[kind], severity=severity, source="data", size=share)
+    }
+    return Beyond(kind, said[kind], share)
 
 
 # ---- functions of covariates -------------------------------------------------------------------------------
@@ -219,10 +262,6 @@ def _beyond(taken: Array, basis: Array) -> Array:
     left = basis - taken @ (taken.T @ basis)
     size = np.linalg.norm(basis - basis.mean(0), axis=0)
     return _orthonormal(left[:, np.linalg.norm(left, axis=0) > _SAME * size])
-
-
-def _joined(taken: Array, basis: Array) -> Array:
-    return np.concatenate([taken, _beyond(taken, basis)], 1)
 
 
 def _correlations(components: Array, taken: Array, basis: Array) -> tuple[Array, int]:
