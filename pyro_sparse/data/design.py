@@ -106,6 +106,22 @@ class Design:
         """The design matrix (row, effect) of coded rows (row, column); NaN stands for the average."""
         return np.nan_to_num(columns - self.centre) @ self.basis
 
+    def coded(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The coded columns less their means, (row, column), that rows of the design matrix are of.
+
+        Parameters
+        ----------
+        rows : ndarray (row, effect)
+        """
+        scale = np.maximum(np.linalg.norm(self.basis, axis=1), 1e-300)[:, None]  # units differ by magnitudes
+        # Of a category's columns one is 1 and the others are 0: less their means they sum to 0.
+        widths = [term.width for term in self.terms]
+        sums = np.repeat(np.eye(len(widths)), widths, 0)[:, [bool(term.levels) for term in self.terms]]
+        known = np.concatenate([self.basis / scale, sums / scale], 1)
+        values = np.concatenate([rows, np.zeros((len(rows), sums.shape[1]))], 1)
+        columns: NDArray[np.float64] = np.linalg.lstsq(known.T, values.T, rcond=None)[0].T / scale.T
+        return columns
+
     def contrasts(self) -> tuple[list[str], NDArray[np.float64]]:
         """What effects are reported of, and the design of each, (contrast, effect).
 

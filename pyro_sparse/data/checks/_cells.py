@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import stats
 
 from ..large_table import LargeTable
 from ..per_row import tensors_of
@@ -17,9 +18,20 @@ from ..table import Table
 if TYPE_CHECKING:
     from ...likelihoods import Likelihood
 
-__all__ = ["MOST_COLUMNS", "NORMAL_MAD", "Cells", "cells_of", "correlation", "listed", "naming"]
+__all__ = [
+    "MOST_COLUMNS",
+    "NORMAL_MAD",
+    "Cells",
+    "cells_of",
+    "components_of",
+    "correlation",
+    "listed",
+    "naming",
+    "normal_scores",
+]
 
 MOST_ROWS = 2000  # of a table read by rows: its checks take no longer than those of a table in memory
+MOST_COMPONENTS = 10
 MOST_COLUMNS = 1000  # that are compared with one another: the square of it is in memory, the cube is computed
 NORMAL_MAD = 1.4826  # standard deviations of a normal distribution in a median absolute deviation
 _SHOWN = 6  # names in a sentence
@@ -214,6 +226,31 @@ def correlation(z: NDArray[np.float64], mask: NDArray[np.bool_]) -> NDArray[np.f
     squares = centred**2
     left = squares.T @ weights
     return centred.T @ centred / np.sqrt(np.maximum(left * left.T, 1e-300))
+
+
+def components_of(cells: Cells) -> NDArray[np.float64]:
+    """Normal scores of the ranks of the leading principal components, (row, component).
+
+    Parameters
+    ----------
+    cells : Cells
+    """
+    z = np.clip(np.where(cells.mask, cells.view, 0.0), -5, 5)
+    u, s, _ = np.linalg.svd(z - z.mean(0), full_matrices=False)
+    # above the largest eigenvalue that noise has (Marchenko and Pastur)
+    n_signal = int((s**2 / len(z) > (1 + np.sqrt(z.shape[1] / len(z))) ** 2).sum())
+    return np.apply_along_axis(normal_scores, 0, u[:, : int(np.clip(n_signal + 1, 2, MOST_COMPONENTS))])
+
+
+def normal_scores(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Normal quantiles of the ranks of numbers.
+
+    Parameters
+    ----------
+    x : ndarray (row,)
+    """
+    scores: NDArray[np.float64] = stats.norm.ppf(stats.rankdata(x) / (len(x) + 1))
+    return scores
 
 
 def naming(names: list[str], noun: str) -> str:

@@ -15,6 +15,7 @@ from ..row_weights import read_weights, weights_findings
 from ..stores import store_of
 from ..table import Table
 from ._cells import Cells, cells_of
+from .beyond_covariates import beyond_covariates
 from .clusters import clustered_rows
 from .counts import overdispersed_counts, underdispersed_counts
 from .dependence import copied_columns, dependent_columns
@@ -74,7 +75,8 @@ def check_table(
     nearly or in every cell, or are on another scale; columns of another table that was joined; cells that
     make their column; codes, counts, levels and yes or no under the normal likelihood; codes for missing
     cells, cells that were filled in; heavy tails; columns hardly seen together; batches of rows, or clusters;
-    counts that vary more, or less, than their likelihood; how many rows survey weights leave.
+    covariates whose effects are no lines; counts that vary more, or less, than their likelihood; how many
+    rows survey weights leave.
 
     Examples
     --------
@@ -105,10 +107,10 @@ def check_read_table(table: Table, likelihood: Likelihood) -> list[Finding]:
     likelihood : Likelihood
     """
     with np.errstate(all="ignore"):
-        return _findings(cells_of(table, likelihood), likelihood)
+        return _findings(cells_of(table, likelihood), table, likelihood)
 
 
-def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
+def _findings(cells: Cells, table: Table, likelihood: Likelihood) -> list[Finding]:
     families = [
         (cells, slice(None)) if columns is None else (cells.of(columns, part.name), columns)
         for part, columns in likelihood.families()
@@ -148,8 +150,10 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
         beside = np.delete(cells.view, columns, 1)
         counts += underdispersed_counts(family)
         counts += overdispersed_counts(family, beside if beside.shape[1] else None) if not mistakes else []
-    groups = [] if repeats or mistakes else row_groups(cells, numbers)  # a column of row numbers is a trend
-    if not (groups or repeats or mistakes):
+    beyond = [] if repeats or mistakes else beyond_covariates(cells, table)
+    # a column of row numbers is a trend
+    groups = [] if repeats or mistakes or beyond else row_groups(cells, numbers)
+    if not (groups or repeats or mistakes or beyond):
         groups = [finding for family, _ in families for finding in clustered_rows(family.without(far))]
     return [
         *mistakes,
@@ -165,6 +169,7 @@ def _findings(cells: Cells, likelihood: Likelihood) -> list[Finding]:
         *far_cells,
         *filled,
         *of_tails,
+        *beyond,
         *groups,
         *counts,
     ]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ...findings.finding import Finding
-from ._cells import MOST_COLUMNS, Cells, listed
+from ._cells import MOST_COLUMNS, Cells, components_of, listed, normal_scores
 
 if TYPE_CHECKING:
     from sklearn.mixture import GaussianMixture as Mixture
@@ -27,7 +27,6 @@ __all__ = ["row_groups"]
 _MOST_LAGS = 12
 _LEAST_Z = 5.0  # of the best lag and component of some hundred
 _LEAST_ROWS = 40
-_MOST_COMPONENTS = 10
 _MOST_PREFIXES = 20
 _SEPARATORS = r"[\s_\-:./|,()']"
 _MOST_PIECES = 6
@@ -71,8 +70,7 @@ def row_groups(cells: Cells, numbers: list[int] | None = None) -> list[Finding]:
     n_rows, n_features = cells.view.shape
     if n_rows < _LEAST_ROWS or not 3 <= n_features <= MOST_COLUMNS:
         return []
-    scores = _components(cells)
-    ranks = np.apply_along_axis(_normal_scores, 0, scores)
+    ranks = components_of(cells)
     for finding in (find(cells, ranks) for find in (_by_name, _by_order)):
         if finding is not None:
             return [finding]
@@ -102,21 +100,6 @@ def _blocks(cells: Cells, numbers: list[int]) -> list[Cells]:
         if 3 <= len(view) < len(cells.features) and n_rows >= _LEAST_ROWS:
             blocks.append(cells.of(view, "normal").without(unseen))
     return whole + blocks
-
-
-def _components(cells: Cells) -> NDArray[np.float64]:
-    """Scores of the leading principal components (row, component)."""
-    z = np.where(cells.mask, cells.view, 0.0)
-    z = np.clip(z, -5, 5)
-    z = z - z.mean(0)
-    u, s, _ = np.linalg.svd(z, full_matrices=False)
-    # above the largest eigenvalue that noise has (Marchenko and Pastur)
-    n_signal = int((s**2 / len(z) > (1 + np.sqrt(z.shape[1] / len(z))) ** 2).sum())
-    return u[:, : int(np.clip(n_signal + 1, 2, _MOST_COMPONENTS))] * np.sqrt(len(z))
-
-
-def _normal_scores(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return stats.norm.ppf(stats.rankdata(x) / (len(x) + 1))
 
 
 def _by_order(cells: Cells, scores: NDArray[np.float64]) -> Finding | None:
@@ -200,7 +183,7 @@ def _by_cluster(cells: Cells, which: str) -> Finding | None:
     if kurtosis > _CLEAR_KURTOSIS:
         return None
     order = np.random.default_rng(0).permutation(len(cells.view))[:_MOST_CLUSTERED]
-    z = np.where(cells.mask, np.apply_along_axis(_normal_scores, 0, cells.view), 0.0)[order]
+    z = np.where(cells.mask, np.apply_along_axis(normal_scores, 0, cells.view), 0.0)[order]
     u, s, _ = np.linalg.svd(z - z.mean(0), full_matrices=False)
     # Noise is less than a column's variance: its eigenvalues reach to the edge that the lowest quarter has.
     eigenvalues = s**2 / len(z)
@@ -292,7 +275,7 @@ def _chance_of_batches(y: NDArray[np.float64], mixture: Mixture) -> float:
     free = basis.shape[1] - 1, n - basis.shape[1]
     if free[1] < 1:
         return 1.0
-    targets = np.concatenate([v, np.apply_along_axis(_normal_scores, 0, np.abs(v))], 1)
+    targets = np.concatenate([v, np.apply_along_axis(normal_scores, 0, np.abs(v))], 1)
     targets = (targets - targets.mean(0)) / targets.std(0)
     share = np.clip(((basis.T @ targets) ** 2).sum(0) / n, 0.0, 1 - 1e-12)
     of_means = stats.f.sf(share / (1 - share) * free[1] / free[0], *free)

@@ -15,6 +15,8 @@ from scipy.linalg import block_diag
 from ..._utils.checks import check_whole
 from ..._utils.declared import keeps
 from ..._utils.wording import listed
+from ...data.checks._cells import normal_scores
+from ...data.checks.beyond_covariates import what_is_beyond
 from ...data.design import Design, design_of
 from ...data.large_table import LargeTable
 from ...findings.finding import Finding, doubted_edges, findings_of, write_findings
@@ -32,8 +34,14 @@ if TYPE_CHECKING:
 __all__ = ["factor_effects"]
 
 Array = NDArray[np.float64]
-_SURE = 0.01  # below which a direct effect is said, shared among all covariates
+_SURE = 0.01  # chance below which a direct effect is said, or a curve, shared among all covariates
 _NAMED = 3  # features in a message
+_BEYOND = {
+    "curve": "give its square as well, or give it in classes",
+    "product": "give their product as well",
+    "values": "say which row is of which cluster (groups=)",
+    "near": "say which rows are of one place or period (groups=)",
+}
 _ALIKE = 0.7  # of the largest score: what one feature takes from the factors the others show with half of it
 
 
@@ -86,7 +94,8 @@ def factor_effects(
     -----
     RuntimeWarning
         A covariate moves features past the factors (score test): its effects on factors are then off. Groups
-        are not tested.
+        are not tested. Or factors depend on covariates beyond lines (a curve, clusters of rows with one
+        value), and intervals are too narrow.
 
     Raises
     ------
@@ -127,7 +136,10 @@ def factor_effects(
         drawn.append(given.contrasts @ coefficients)
         slopes.append(of_cells)
         weights.append(measurement.weight)
-    findings = _past_factors(fit, given, np.mean(slopes, 0), np.mean(weights, 0))
+    findings = [
+        *_past_factors(fit, given, np.mean(slopes, 0), np.mean(weights, 0)),
+        *_beyond_lines(fit, given, used),
+    ]
     for finding in findings:
         warnings.warn(f"factor_effects: {finding}", RuntimeWarning, stacklevel=2)
     names = np.array(fit.factor_names, dtype=object)
@@ -185,6 +197,10 @@ class _Given(NamedTuple):
         Of what is reported.
     contrasts : ndarray (covariate, effect)
         Of coefficients.
+    design : Design or None
+        Of the covariates that are no groups, and
+    rows, beside : ndarray (row, effect)
+        their design matrix, and that of all else.
     terms : list of (str, ndarray)
         Name and design (row, effect) of each covariate that is no group.
     """
@@ -192,6 +208,9 @@ class _Given(NamedTuple):
     regression: Regression
     names: list[str]
     contrasts: Array
+    design: Design | None
+    rows: Array
+    beside: Array
     terms: list[tuple[str, Array]]
 
 
@@ -204,26 +223,27 @@ def _designs(fit: Fit, covariates: Any, groups: Any) -> _Given:
     beside = [] if of_fit is None else [of_fit]
     if not has_normal_rows(fit.model):
         beside.append(np.ones((n, 1)))  # intercepts are those of the fit, and loadings those of the chains
-    slopes, terms = [*beside], []
+    terms: list[tuple[str, Array]] = []
     names: list[str] = []
+    design, of_covariates = None, np.zeros((n, 0))
     blocks = [np.zeros((0, sum(rows.shape[1] for rows in beside)))]
     grouped = []
     if covariates is not None:
-        design, rows = _design_of(fit, "covariates", covariates, n, samples)
-        slopes.append(rows)
-        terms = list(_by_term(design, rows))
+        design, of_covariates = _design_of(fit, "covariates", covariates, n, samples)
+        terms = list(_by_term(design, of_covariates))
         names, contrasts = design.contrasts()
         blocks.append(contrasts)
     for group in _columns(groups):
-        design, rows = _design_of(fit, "groups", group, n, samples)
-        levels, contrasts = design.contrasts()
+        of_group, rows = _design_of(fit, "groups", group, n, samples)
+        levels, contrasts = of_group.contrasts()
         names += levels
         blocks.append(contrasts)
         grouped.append((rows, contrasts))
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"groups: {twice[0]!r} is there twice; give it once, as a covariate or as a group")
-    regression = Regression(np.concatenate([np.zeros((n, 0)), *slopes], 1), grouped)
-    return _Given(regression, names, block_diag(*blocks), terms)
+    regression = Regression(np.concatenate([np.zeros((n, 0)), *beside, of_covariates], 1), grouped)
+    others = np.concatenate([np.zeros((n, 0)), *beside, *(rows for rows, _ in grouped)], 1)
+    return _Given(regression, names, block_diag(*blocks), design, of_covariates, others, terms)
 
 
 def _design_of(fit: Fit, role: str, values: Any, n: int, samples: list[str] | None) -> tuple[Design, Array]:
@@ -287,3 +307,25 @@ def _past_factors(fit: Fit, given: _Given, slopes: Array, weight: Array) -> list
             Finding("direct", message, remedy, source="chains", columns=tuple(worst), size=p_value)
         )
     return findings
+
+
+def _beyond_lines(fit: Fit, given: _Given, used: NDArray[np.bool_]) -> list[Finding]:
+    """Covariates of which factors are no straight lines, or whose values are those of clusters of rows."""
+    if given.design is None:
+        return []
+    scores = np.asarray(fit.transform())[:, used]
+    beyond = what_is_beyond(
+        np.apply_along_axis(normal_scores, 0, scores), given.design, given.rows, _SURE, given.beside
+    )
+    if beyond is None:
+        return []
+    return [
+        Finding(
+            "covariates",
+            f"{beyond.said}; intervals of effects take rows for independent and effects for lines, and are "
+            "too narrow",
+            _BEYOND[beyond.kind],
+            source="chains",
+            size=beyond.share,
+        )
+    ]

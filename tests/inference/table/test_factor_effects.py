@@ -108,6 +108,26 @@ def test_a_covariate_that_moves_an_item_directly_is_said():
 
 
 @pytest.mark.slow
+def test_clusters_of_rows_with_one_value_are_said(world):
+    """Schools differ, and each has a number of computers: its pupils are no independent evidence."""
+    (fit, idata, *_), about, *_ = world
+    computers = about["school"].map(dict(zip("abcdef", (4.0, 11.0, 2.0, 7.0, 9.0, 3.0), strict=True)))
+    with pytest.warns(RuntimeWarning, match="rows with one value of 'computers' are alike beyond its effect"):
+        table = ps.factor_effects(fit, idata, {"age": about["age"], "computers": computers})
+    (finding,) = json.loads(table.attrs["findings"])
+    assert finding["kind"] == "covariates" and "groups=" in finding["remedy"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ps.factor_effects(fit, idata, {"age": about["age"], "computers": computers}, groups=about["school"])
+
+
+def test_a_curve_is_said(world):
+    (fit, idata, *_), about, *_ = world
+    score = np.asarray(fit.transform())[:, 0] + np.random.default_rng(0).normal(size=N)
+    with pytest.warns(RuntimeWarning, match="effects of 'mood' are curves"):
+        ps.factor_effects(fit, idata, {"mood": np.sqrt(np.maximum(score + 2, 0)) * np.resize([-1, 1], N)})
+
+
 def test_yes_no_answers_have_effects_too():
     x, about, slopes, *_ = table(seed=1)
     answers = (x.fillna(0.0) > 0).astype(float)
