@@ -517,6 +517,29 @@ def joined(seed: int) -> Case:
     )
 
 
+def straightlined(seed: int) -> Case:
+    """Questionnaires in which 8 to 15 % of the rows have one answer to all items, or nearly all.
+
+    Three, five or seven levels; keyed both ways, keyed one way, or with some items reversed afterwards.
+    """
+    rng = np.random.default_rng([seed, 27])
+    x, w = linear(rng)
+    n_levels = int(rng.choice([3, 5, 7]))
+    variant = int(rng.integers(3))
+    if variant:
+        x, w = x * np.sign(w.sum(1)), np.abs(w)
+    cuts = np.linspace(-1.2, 1.2, n_levels - 1)
+    answers = np.digitize(x / x.std(), cuts) + 1.0
+    careless = rng.random(len(x)) < rng.uniform(0.08, 0.15)
+    same = rng.integers(1, n_levels + 1, (int(careless.sum()), 1)) + np.zeros(len(w))
+    slips = rng.random(same.shape) < rng.choice([0.0, 0.05])
+    answers[careless] = np.where(slips, rng.integers(1, n_levels + 1, same.shape), same)
+    if variant == 2:
+        answers[:, ::3] = n_levels + 1 - answers[:, ::3]
+    names = tuple(framed(answers).columns)
+    return Case(framed(answers), w, "normal", {}, ("people who did not read",), names)
+
+
 KINDS: dict[str, Callable[[int], Case]] = {
     "near_copy": near_copy, "dependent": dependent, "one_hot": one_hot, "shares": shares,
     "duplicates": duplicates, "careless": careless, "cell": cell, "blocks": blocks, "likert": likert,
@@ -525,7 +548,7 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "linked_blocks": linked_blocks, "curved_copy": curved_copy, "named_groups": named_groups,
     "far_from_zero": far_from_zero, "near_duplicates": near_duplicates, "group_cell": group_cell,
     "batches_of_counts": batches_of_counts, "batches_of_levels": batches_of_levels, "far_counts": far_counts,
-    "joined": joined,
+    "joined": joined, "straightlined": straightlined,
 }  # fmt: skip
 
 

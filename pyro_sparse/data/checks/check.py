@@ -27,6 +27,7 @@ from .kinds import chosen_kinds, entry_mistakes, few_levels, missing_codes, seve
 from .missing import separate_columns
 from .near_rows import nearly_repeated_rows
 from .rows import outlying_cells, outlying_rows, repeated_rows
+from .straightlining import straightlined_rows
 from .tails import heavy_tails
 
 if TYPE_CHECKING:
@@ -72,11 +73,11 @@ def check_table(
     Notes
     -----
     Looked for: columns that copy one another; sets of which one follows from the others; rows that repeat,
-    nearly or in every cell, or are on another scale; columns of another table that was joined; cells that
-    make their column; codes, counts, levels and yes or no under the normal likelihood; codes for missing
-    cells, cells that were filled in; heavy tails; columns hardly seen together; batches of rows, or clusters;
-    covariates whose effects are no lines; counts that vary more, or less, than their likelihood; how many
-    rows survey weights leave.
+    nearly or in every cell, or are on another scale; rows with one answer to all questions; columns of
+    another table that was joined; cells that make their column; codes, counts, levels and yes or no under the
+    normal likelihood; codes for missing cells, cells that were filled in; heavy tails; columns hardly seen
+    together; batches of rows, or clusters; covariates whose effects are no lines; counts that vary more, or
+    less, than their likelihood; how many rows survey weights leave.
 
     Examples
     --------
@@ -140,7 +141,12 @@ def _findings(cells: Cells, table: Table, likelihood: Likelihood) -> list[Findin
         hidden[:, columns] = where
     others = trimmed.hidden(hidden)
     copies, copied = copied_columns(others)
-    repeats = repeated_rows(cells)
+    answers, straightlined = [], []
+    for family, _ in families:
+        of_family, its_rows = straightlined_rows(family)
+        answers += of_family if not mistakes else []  # a code for missing cells is an answer, too
+        straightlined.append(its_rows)
+    repeats = repeated_rows(cells.without(np.unique(np.concatenate(straightlined))))
     near_repeats = [finding for family, _ in families for finding in nearly_repeated_rows(family, cells)]
     of_tails, levels, counts, filled = [], [], [], []
     for family, columns in families:
@@ -163,6 +169,7 @@ def _findings(cells: Cells, table: Table, likelihood: Likelihood) -> list[Findin
         *dependent_columns(others, copied),
         *separate_columns(cells),
         *(joined_columns(cells) if not repeats else []),
+        *answers,
         *repeats,
         *near_repeats,
         *far_rows,

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -26,6 +25,7 @@ from scipy import stats
 
 from ...findings.finding import Finding
 from ._cells import Cells, correlation
+from .copula import copula_tables, normal_scores
 
 if TYPE_CHECKING:
     from sklearn.mixture import GaussianMixture as Mixture
@@ -50,9 +50,6 @@ _LEAST_GAIN_A_ROW = 0.05
 _APART = ((0.95, 0.1), (0.85, 0.2))
 _TIMES_COPULA = 2.0  # that gain, too: strong traits cut into two levels make clear clusters of their own
 _COPULA_TABLES = 5
-_COPULA_ROWS = 2000  # from which correlations of the copula are matched to the table's
-_COPULA_STEPS = 3
-_LEAST_EIGENVALUE = 0.02
 _DIFFERENT = 2.0  # standard errors between two clusters' means of a column
 _LEAST_DIFFERENT = 0.6  # of the columns
 # Standard errors from the share of columns that normal shifts of this size make differ. From -2 on 11 of 600
@@ -102,7 +99,7 @@ def clustered_rows(cells: Cells) -> list[Finding]:
     values, mask = cells.view[rows], cells.mask[rows]
     if not mask.any(0).all():
         return []
-    z = _normal_scores(values, mask)
+    z = normal_scores(values, mask)
     y = _components(z, None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a mixture has not converged: its BIC is then lower, no more
@@ -114,9 +111,9 @@ def clustered_rows(cells: Cells) -> list[Finding]:
         share = _share_that_differs(means, cells.amount is not None)
         if not excess or share is None or _sign_chance(z, mask, partition, means, rng) < _LEAST_SIGN_CHANCE:
             return []
-        tables = _copula_tables(z, values, mask, rng)
+        tables = copula_tables(values, mask, rng)
         for _ in range(_COPULA_TABLES):
-            of_copula = _gain(_components(next(tables), y.shape[1]), partition.k)
+            of_copula = _gain(_components(normal_scores(next(tables), mask), y.shape[1]), partition.k)
             if partition.gain < max(_TIMES_COPULA * of_copula, of_copula + min(excess) * len(y)):
                 return []
     return [
@@ -131,16 +128,6 @@ def clustered_rows(cells: Cells) -> list[Finding]:
             size=partition.gain,
         )
     ]
-
-
-def _normal_scores(values: Array, mask: NDArray[np.bool_]) -> Array:
-    """Normal scores of each column's ranks, of variance 1; 0 where missing."""
-    z = np.zeros(values.shape)
-    for j, observed in enumerate(mask.T):
-        score = stats.norm.ppf(stats.rankdata(values[observed, j]) / (observed.sum() + 1))
-        score -= score.mean()
-        z[observed, j] = score / max(float(score.std()), 1e-9)
-    return z
 
 
 def _components(z: Array, n_components: int | None) -> Array:
@@ -244,35 +231,3 @@ def _sign_chance(
     np.fill_diagonal(agreement, 0.0)
     signs = rng.choice([-1.0, 1.0], size=(_FLIPS, len(agreement)))
     return float((((signs @ agreement) * signs).sum(1) >= agreement.sum() - 1e-12).mean())
-
-
-def _copula_tables(
-    z: Array, values: Array, mask: NDArray[np.bool_], rng: np.random.Generator
-) -> Iterator[Array]:
-    """Normal scores of tables of a Gaussian copula with a table's margins, correlations and missing cells."""
-    margins = [np.sort(values[observed, j]) for j, observed in enumerate(mask.T)]
-
-    def drawn(r: Array, seen: NDArray[np.bool_]) -> Array:
-        normal = rng.normal(size=seen.shape) @ np.linalg.cholesky(r).T
-        chance = stats.norm.cdf(normal).T
-        cells = [
-            margin[np.minimum((u * len(margin)).astype(int), len(margin) - 1)]
-            for u, margin in zip(chance, margins, strict=True)
-        ]
-        return _normal_scores(np.stack(cells, 1), seen)
-
-    # ties lower correlations of scores: those of the normal variables are raised until the table's come out
-    wanted, everywhere = correlation(z, mask), np.ones((_COPULA_ROWS, z.shape[1]), bool)
-    r = _positive(wanted)
-    for _ in range(_COPULA_STEPS):
-        r = _positive(np.clip(r + wanted - correlation(drawn(r, everywhere), everywhere), -0.99, 0.99))
-    while True:
-        yield drawn(r, mask)
-
-
-def _positive(r: Array) -> Array:
-    """The nearest correlations, or about, without small or negative eigenvalues."""
-    eigenvalues, vectors = np.linalg.eigh((r + r.T) / 2)
-    raised = (vectors * np.maximum(eigenvalues, _LEAST_EIGENVALUE)) @ vectors.T
-    sd = np.sqrt(np.diag(raised))
-    return raised / np.outer(sd, sd)

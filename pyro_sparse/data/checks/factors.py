@@ -12,6 +12,19 @@ from ._cells import naming
 
 __all__ = ["doubted_by_columns"]
 
+# What makes all edges of the columns that it names doubtful: kind, what is said of them, and what to do.
+_OF_ALL_EDGES = {
+    "joined": (
+        "edges of {columns} are judged by more rows than these columns have ({size:.0f} different "
+        "combinations)",
+        "fit them by themselves in a table with one row for each combination",
+    ),
+    "answers": (
+        "edges of {columns} are in part those of rows with one answer to all of them ({size:.0%} of the "
+        "rows)",
+        "leave out the rows that were careless, fit again, and compare",
+    ),
+}
 _MOSTLY = 0.75  # of a factor's effects: two copies beside two other items of their factor have some .65
 
 
@@ -20,7 +33,8 @@ def doubted_by_columns(
 ) -> list[Finding]:
     """A doubt on each factor that stands mostly on columns which copy or follow from one another.
 
-    Columns that repeat together ("joined") have a doubt on all their edges, and on such a factor.
+    Columns that repeat together ("joined") have a doubt on all their edges, and on such a factor, and so have
+    questions to which some rows have one answer ("answers"): false edges come on any of their factors.
 
     Parameters
     ----------
@@ -44,11 +58,13 @@ def doubted_by_columns(
     doubts: list[Finding] = []
     doubted: set[int] = set()
     for finding in findings:
-        if finding.kind == "joined":
+        if finding.kind in _OF_ALL_EDGES:
             share = effect[[at[name] for name in finding.columns if name in at]].sum(0)
             mostly = (share >= _MOSTLY * total) & (total > 0)
             doubts.append(
-                _of_joined(finding, [factor_names[k] for k in np.flatnonzero(mostly).tolist()], factor_names)
+                _of_all_edges(
+                    finding, [factor_names[k] for k in np.flatnonzero(mostly).tolist()], factor_names
+                )
             )
             continue
         if finding.kind != "columns" or len(finding.columns) < 2:
@@ -77,13 +93,14 @@ def doubted_by_columns(
     return doubts
 
 
-def _of_joined(finding: Finding, factors: Sequence[str], factor_names: Sequence[str]) -> Finding:
-    """The doubt on all edges of columns that repeat together, and on factors that stand on them."""
+def _of_all_edges(finding: Finding, factors: Sequence[str], factor_names: Sequence[str]) -> Finding:
+    """The doubt on all edges of columns that a finding names, and on factors that stand on them."""
+    kind = finding.kind
+    says, remedy = _OF_ALL_EDGES[kind]
     return Finding(
-        "joined",
-        f"edges of {naming(list(finding.columns), 'column')} are judged by more rows than these columns have "
-        f"({finding.size:.0f} different combinations)",
-        "fit them by themselves in a table with one row for each combination",
+        kind,
+        says.format(columns=naming(list(finding.columns), "column"), size=finding.size),
+        remedy,
         severity="doubt",
         factors=tuple(factors),
         edges=tuple((column, factor) for column in finding.columns for factor in factor_names),

@@ -12,7 +12,7 @@ import torch
 
 import pyro_sparse as ps
 from pyro_sparse.data.checks import clusters
-from pyro_sparse.data.checks._cells import cells_of, correlation
+from pyro_sparse.data.checks._cells import cells_of
 from pyro_sparse.data.read import read_table
 from pyro_sparse.likelihoods import get_likelihood
 
@@ -114,21 +114,6 @@ def _chance(z, label, mask):
     found = clusters._Partition(2, label, 1.0, 100.0)
     means = clusters._means(z, mask, found)
     return clusters._sign_chance(z, mask, found, means, np.random.default_rng(0))
-
-
-def test_tables_of_the_copula_have_margins_holes_and_correlations():
-    rng = np.random.default_rng(1000)
-    values = cells_from(rng, latent(rng, 2000), "ordinal")
-    mask = rng.random(values.shape) < 0.9
-    z = clusters._normal_scores(values, mask)
-    table = next(clusters._copula_tables(z, values, mask, np.random.default_rng(0)))
-    assert ((table == 0) == ~mask).mean() > 0.99
-    levels = [
-        (len(np.unique(table[seen, j])), len(np.unique(values[seen, j]))) for j, seen in enumerate(mask.T)
-    ]
-    assert all(a == b for a, b in levels)
-    # correlations of 1,800 rows have standard errors of .024, and two tables' differences of .033
-    assert np.abs(correlation(table, mask) - correlation(z, mask)).max() < 0.15
 
 
 def test_yes_or_no_answers_and_many_zeros_are_not_asked():
