@@ -27,6 +27,7 @@ from .posterior import TermPosterior, candidates_of, term_posterior
 from .schedule import ObservedSchedule
 from .steps import LEAST_STEPS, Steps, cells_to_fill, imputed, observed_values, steps_of
 from .terms import effects_basis, far_cells, freed, winsorised
+from .timing import timing_findings
 
 if TYPE_CHECKING:
     from ..training.loop import Run
@@ -185,6 +186,7 @@ class ObservedJob:
                 )
             )
         findings += levels_of_sequences(sequences, start, lags, self.seed)
+        findings += timing_findings(sequences, start, lags)
         findings += cut_off(far_cells(steps.targets), names)
         residual = np.mean([p.residual for p in posteriors], axis=0)
         residual[np.isnan(steps.targets)] = np.nan
