@@ -186,10 +186,10 @@ class ObservedJob:
                 )
             )
         findings += levels_of_sequences(sequences, start, lags, self.seed)
-        findings += timing_findings(sequences, start, lags)
         findings += cut_off(far_cells(steps.targets), names)
         residual = np.mean([p.residual for p in posteriors], axis=0)
         residual[np.isnan(steps.targets)] = np.nan
+        findings += timing_findings(sequences, start, lags, residual)
         correlation, counts = noise_correlation(residual)
         findings += within_step(correlation, counts, names)
         curved, strength = (np.mean([getattr(p, n) for p in posteriors], 0) for n in ("curved", "strength"))

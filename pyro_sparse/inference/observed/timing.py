@@ -31,8 +31,14 @@ _NEARLY_ALL = 0.8  # of what is not known of an action, what a frame tells
 _NATS = 12.0
 # Over the account that holds all links, which has some three coefficients more and no other way to be worse.
 _NATS_OVER_ALL = 4.0
+# Actions of a row too late: random actions explain so many nats more, one of 1,389 systems reached it.
+_NATS_LATE = 12.0
+_NOTHING = 1e-3  # p-value of what the row's own action adds, of all variables together
+# Too early, or of lasting effect: in fits of 160 of these systems the least p-value was 6e-4.
+_CHANCE_BEFORE, _SHARE_BEFORE = 1e-5, 0.01  # for each variable and action, and of its unexplained variance
 _COPY = 0.999  # share of variance, which a true action of thirty standard deviations of noise has, too
 _NAMED = 3
+_LEAST_PER_COLUMN = 2  # rows for each coefficient
 _MOST_COLUMNS = 60  # actions and covariates that are weighed
 _CHANCE = 1e-3  # of all variables together
 
@@ -65,16 +71,21 @@ class _Aligned(NamedTuple):
     frame : ndarray (step, variable)
     past : ndarray (step, column)
         Variables at their lags.
+    left : ndarray (step, variable)
+        What the fit leaves of the frame.
     """
 
     s: NDArray[np.intp]
     t: NDArray[np.intp]
     frame: NDArray[np.float64]
     past: NDArray[np.float64]
+    left: NDArray[np.float64]
 
 
-def timing_findings(sequences: Sequences, values: NDArray[np.float64], lags: int) -> list[Finding]:
-    """What actions and covariates follow from, though they are taken to act.
+def timing_findings(
+    sequences: Sequences, values: NDArray[np.float64], lags: int, residual: NDArray[np.float64]
+) -> list[Finding]:
+    """What actions and covariates follow from, though they are taken to act, and actions in another row.
 
     Parameters
     ----------
@@ -83,26 +94,31 @@ def timing_findings(sequences: Sequences, values: NDArray[np.float64], lags: int
         From `imputed`.
     lags : int
         Of the model.
+    residual : ndarray (step, variable)
+        What the fit leaves of its targets, NaN where not seen; steps as of `steps_of`.
     """
-    steps = _aligned(sequences, values, lags)
+    steps = _aligned(sequences, values, lags, residual)
     findings: dict[str, Finding] = {}
     for given in _given_columns(sequences):
         if given.name in findings:
             continue
-        found = _follows(given, steps, sequences)
+        found = _follows(given, steps, sequences) or _of_another_row(given, steps, sequences)
         if found is not None:
             findings[given.name] = found
     return list(findings.values())
 
 
-def _aligned(sequences: Sequences, values: NDArray[np.float64], lags: int) -> _Aligned:
+def _aligned(
+    sequences: Sequences, values: NDArray[np.float64], lags: int, residual: NDArray[np.float64]
+) -> _Aligned:
     """Steps of which every cell was seen, and that a step follows."""
     steps = steps_of(sequences, values, lags)
     at = {tuple(place) for place in steps.at.tolist()}
     whole = ~np.isnan(steps.targets).any(1)
     use = whole & np.array([(s, t + 1) in at for s, t in steps.at.tolist()], dtype=bool)
     s, t = steps.at[use].T
-    return _Aligned(s, t, steps.targets[use], steps.inputs[use][:, : lags * values.shape[2]])
+    past = steps.inputs[use][:, : lags * values.shape[2]]
+    return _Aligned(s, t, steps.targets[use], past, residual[use])
 
 
 def _given_columns(sequences: Sequences) -> Iterator[_Given]:
@@ -236,3 +252,88 @@ def _follows_finding(
         columns=(given.name, *variables),
         size=float(max(accounts.copied, accounts.share)),
     )
+
+
+def _of_another_row(given: _Given, steps: _Aligned, sequences: Sequences) -> Finding | None:
+    """The doubt about an action of which another row's acts on a frame."""
+    if given.role != "action":
+        return None
+    names = sequences.feature_names
+    sources = [*names, *sequences.action_names]
+    before = _driven_by_row_before(given, steps)
+    if len(before):
+        driven = tuple(names[j] for j in before)
+        shown, seen_as = listed(list(driven[:_NAMED])), "of the row before still predicts"
+        meant = "it is recorded a row too early, or acts with a delay"
+        remedy = f"give it one row later (X[{given.name!r}].shift(1)), or twice, as it is and one row later"
+        edges = tuple((target, source) for target in driven for source in sources)
+    elif len(after := _driven_by_row_after(given, steps)):
+        driven = tuple(names[j] for j in after)
+        shown, seen_as = listed(list(driven[:_NAMED])), "of the row after goes with what the past leaves of"
+        meant = "it is recorded a row too late, or reacts to sudden changes alone"
+        remedy = f"if it is late, give it one row earlier (X[{given.name!r}].shift(-1))"
+        edges = ()
+    else:
+        return None
+    more = f" and {len(driven) - _NAMED} more" if len(driven) > _NAMED else ""
+    return Finding(
+        "timing",
+        f"{given.name} {seen_as} {shown}{more}, given that of its own row: {meant}, "
+        "and its edges cannot be told",
+        remedy,
+        "doubt",
+        "data",
+        factors=(given.name,),
+        edges=edges,
+        columns=(given.name, *driven),
+    )
+
+
+def _driven_by_row_before(given: _Given, steps: _Aligned) -> list[int]:
+    """Variables of which the fit leaves something that the action of the row before explains.
+
+    Curves of the past, and its products with the row's own action, may explain it first: a fit chooses few.
+    """
+    own, before = (given.values[steps.s, steps.t - back][:, None] for back in (0, 1))
+    past = steps.past
+    parts = [past, past**2, np.tanh(2 * past), own, own * past, given.others[steps.s, steps.t]]
+    p, share = _partial(steps.left, before[:, 0], np.concatenate(parts, 1))
+    return np.flatnonzero((p < _CHANCE_BEFORE) & (share >= _SHARE_BEFORE)).tolist()
+
+
+def _driven_by_row_after(given: _Given, steps: _Aligned) -> list[int]:
+    """Variables that the action of the row after acts on, as far as can be told from an action that reacts.
+
+    A policy that reacts to a frame has nothing to do with the past once the frame is known. One that comes a
+    row late has nothing to do with the past, but has once the frame is known; and that of the frame's own row
+    adds nothing.
+    """
+    accounts = _weighed(given, steps, -1)
+    if (
+        accounts is None
+        or accounts.random - max(accounts.follows, accounts.habit) < _NATS_LATE
+        or accounts.random - accounts.policy < _NATS_OVER_ALL
+    ):
+        return []
+    own, after = (given.values[steps.s, steps.t + ahead][:, None] for ahead in (0, 1))
+    before = np.concatenate([steps.past, given.others[steps.s, steps.t]], 1)
+    adds = _partial(steps.frame, own[:, 0], np.concatenate([before, after], 1))[0]
+    if adds.min() * len(adds) < _NOTHING:
+        return []
+    p = _partial(steps.frame, after[:, 0], np.concatenate([before, own], 1))[0]
+    return np.flatnonzero(p * len(p) < _CHANCE).tolist()
+
+
+def _partial(
+    targets: NDArray[np.float64], column: NDArray[np.float64], beside: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """F-tests of a column beside others: p-value, and share of what the others leave, of each target."""
+    design = np.insert(beside, 0, 1.0, axis=1)
+    both = np.concatenate([targets, column[:, None]], 1)
+    left = both - design @ np.linalg.lstsq(design, both, rcond=None)[0]
+    rest, freedom = left[:, -1], len(column) - design.shape[1] - 1
+    if freedom < len(column) / _LEAST_PER_COLUMN or (rest**2).sum() <= 1e-9 * (column**2).sum():
+        return np.ones(targets.shape[1]), np.zeros(targets.shape[1])
+    share = (left[:, :-1].T @ rest) ** 2 / (rest**2).sum() / (left[:, :-1] ** 2).sum(0).clip(1e-300)
+    p = stats.f.sf(share * freedom / np.maximum(1 - share, 1e-12), 1, freedom)
+    return np.asarray(p), np.asarray(share)

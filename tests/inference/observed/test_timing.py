@@ -7,12 +7,13 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import pyro_sparse as ps
 from pyro_sparse.data.frame_covariates import as_designed_sequences
 from pyro_sparse.inference.observed.directions import accounts_of, is_usable
-from pyro_sparse.inference.observed.steps import observed_values
-from pyro_sparse.inference.observed.timing import timing_findings
+from pyro_sparse.inference.observed.steps import observed_values, steps_of
+from pyro_sparse.inference.observed.timing import _partial, timing_findings
 
 TRANSITION = np.array([[0.8, 0, 0], [0.5, 0.5, 0], [0, 0, 0.6]])
 NAMES = list("abc")
@@ -31,7 +32,11 @@ def walk(seed, act=None, effect=(0.0, 0.0, 0.0), n=400, policy=None):
 
 def found(table, lags=1, **options):
     sequences = as_designed_sequences(table, **({"actions": ["act"]} | options))
-    return timing_findings(sequences, np.nan_to_num(observed_values(sequences)), lags)
+    values = np.nan_to_num(observed_values(sequences))
+    steps = steps_of(sequences, values, lags)
+    design = np.insert(steps.inputs, 0, 1.0, axis=1)  # in place of a fit: all linear effects
+    left = steps.targets - design @ np.linalg.lstsq(design, steps.targets, rcond=None)[0]
+    return timing_findings(sequences, values, lags, left)
 
 
 FOLLOWS = {
@@ -105,6 +110,47 @@ def test_a_fit_leaves_its_edges_open():
     assert summary.loc["act -> c", "verdict"] == "open" and summary.loc["a -> b", "verdict"] == "present"
     (doubt,) = [finding for finding in fit.findings if finding.kind == "timing"]
     assert "shift(1)" in doubt.remedy
+
+
+@pytest.mark.parametrize("n_rows", [1, -1])
+def test_an_action_of_another_row_is_told(n_rows):
+    told = 0
+    for seed in range(1000, 1010):
+        act = np.random.default_rng([seed, 1]).integers(0, 2, 400)
+        table = walk(seed, act=act, effect=(1.5, 0, 0))
+        doubts = found(table.assign(act=np.roll(table["act"], n_rows)))
+        told += len(doubts)
+        for doubt in doubts:
+            assert doubt.columns == ("act", "a") and doubt.factors == ("act",) and doubt.is_doubt
+            assert ("too late" if n_rows > 0 else "too early") in doubt.message
+            assert f"shift({-n_rows})" in doubt.remedy
+    assert told >= 9
+
+
+def test_a_fit_leaves_edges_of_an_action_of_another_row_open():
+    act = np.random.default_rng(3).integers(0, 2, 400)
+    table = walk(1001, act=act, effect=(2, 0, 0))
+    verdicts = []
+    for n_rows in (0, 1):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            given = table.assign(act=np.roll(table["act"], n_rows))
+            fit = ps.fit(ps.models.ObservedTransition(), given, actions=["act"], progress=False)
+        verdicts.append(ps.summary(fit.edge_posterior(), include_doubted=True).loc["act -> a", "verdict"])
+    assert verdicts == ["present", "open"]
+
+
+def test_partial_shares_are_those_of_two_regressions():
+    rng = np.random.default_rng(0)
+    beside, column = rng.normal(size=(80, 3)), rng.normal(size=80)
+    targets = np.stack([beside[:, 0] + 0.5 * column, rng.normal(size=80)], 1) + rng.normal(size=(80, 2))
+    p, share = _partial(targets, column, beside)
+    sums = []
+    for columns in (beside, np.column_stack([beside, column])):
+        design = np.column_stack([np.ones(80), columns])
+        sums.append(((targets - design @ np.linalg.lstsq(design, targets, rcond=None)[0]) ** 2).sum(0))
+    np.testing.assert_allclose(share, 1 - sums[1] / sums[0])
+    np.testing.assert_allclose(p, stats.f.sf((sums[0] - sums[1]) / (sums[1] / 75), 1, 75))
 
 
 def test_accounts_of_numbers_are_normal_likelihoods():
