@@ -27,6 +27,7 @@ from .posterior import TermPosterior, candidates_of, term_posterior
 from .schedule import ObservedSchedule
 from .steps import LEAST_STEPS, Steps, cells_to_fill, imputed, observed_values, steps_of
 from .terms import effects_basis, far_cells, freed, winsorised
+from .timing import timing_findings
 
 if TYPE_CHECKING:
     from ..training.loop import Run
@@ -188,6 +189,7 @@ class ObservedJob:
         findings += cut_off(far_cells(steps.targets), names)
         residual = np.mean([p.residual for p in posteriors], axis=0)
         residual[np.isnan(steps.targets)] = np.nan
+        findings += timing_findings(sequences, start, lags, residual)
         correlation, counts = noise_correlation(residual)
         findings += within_step(correlation, counts, names)
         curved, strength = (np.mean([getattr(p, n) for p in posteriors], 0) for n in ("curved", "strength"))
