@@ -540,6 +540,37 @@ def straightlined(seed: int) -> Case:
     return Case(framed(answers), w, "normal", {}, ("people who did not read",), names)
 
 
+def beyond_covariates(seed: int) -> Case:
+    """Effects of covariates that are no lines, .3 to .8 of a column's noise, beside one that is.
+
+    A curve; an effect that differs between two levels; schools with one number each; random walks in time, of
+    which the rows are shuffled.
+    """
+    rng = np.random.default_rng([seed, 28])
+    x, w = linear(rng)
+    n, p = x.shape
+    size, signs = rng.uniform(0.3, 0.8), rng.choice([-1, 1], p)
+    given = pd.DataFrame({"line": rng.normal(size=n)})
+    variant = seed % 4
+    if variant == 0:
+        given["age"] = rng.uniform(20, 70, n)
+        effect = np.outer(((given["age"] - 45) / 14.4) ** 2 - 1, signs)
+    elif variant == 1:
+        given["age"], given["sex"] = rng.uniform(20, 70, n), rng.choice(["f", "m"], n)
+        effect = np.outer((given["age"] - 45) / 14.4 * np.where(given["sex"] == "f", 1, -1), signs)
+    elif variant == 2:
+        n_schools = int(rng.integers(8, 25))
+        school, pupils = rng.integers(0, n_schools, n), rng.normal(size=n_schools)
+        given["pupils"], effect = pupils[school], rng.normal(size=(n_schools, p))[school]
+    else:
+        given["day"] = rng.permutation(n).astype(float)
+        walk = np.cumsum(rng.normal(size=(n, p)), 0)
+        effect = ((walk - walk.mean(0)) / walk.std(0))[given["day"].astype(int)]
+    x += size * effect + 0.3 * np.outer(given["line"], rng.normal(size=p))
+    words = ("what lines leave is",)
+    return Case(x, w, "normal", {"covariates": given}, words)
+
+
 KINDS: dict[str, Callable[[int], Case]] = {
     "near_copy": near_copy, "dependent": dependent, "one_hot": one_hot, "shares": shares,
     "duplicates": duplicates, "careless": careless, "cell": cell, "blocks": blocks, "likert": likert,
@@ -549,17 +580,22 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "far_from_zero": far_from_zero, "near_duplicates": near_duplicates, "group_cell": group_cell,
     "batches_of_counts": batches_of_counts, "batches_of_levels": batches_of_levels, "far_counts": far_counts,
     "joined": joined, "straightlined": straightlined,
+    "beyond_covariates": beyond_covariates,
 }  # fmt: skip
 
 
 # ---- what is counted ---------------------------------------------------------------------------------------
 def is_told(case: Case) -> bool:
     """Whether a finding says an expected word, and findings name what there is to name."""
-    per_row = {name: case.settings[name] for name in ("groups",) if name in case.settings}
-    findings = ps.check_table(case.x, case.likelihood, **per_row)
+    findings = ps.check_table(case.x, case.likelihood, **_per_row(case))
     said = [finding for finding in findings if any(word in str(finding) for word in case.words)]
     named = {name for finding in said for name in finding.columns}
     return bool(said) and set(case.names) <= named
+
+
+def _per_row(case: Case) -> dict[str, Any]:
+    """What a case gives of its rows beside their cells."""
+    return {name: case.settings[name] for name in ("groups", "covariates") if name in case.settings}
 
 
 def is_right(case: Case) -> bool:
@@ -569,7 +605,7 @@ def is_right(case: Case) -> bool:
     torch.set_num_threads(1)
     n_factors = min(case.settings.get("n_factors", 5), case.x.shape[1] - 1)
     model = ps.models.SparseDecoder(case.x.shape[1], n_factors, decoder="linear", likelihood=case.likelihood)
-    fit = ps.fit(model, case.x, restarts=4, progress=False, groups=case.settings.get("groups"))
+    fit = ps.fit(model, case.x, restarts=4, progress=False, **_per_row(case))
     found = fit.effects[fit.best] >= 0.02
     truth = case.truth != 0
     if len(truth) < len(found):  # columns that were added have no edge of their own
