@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import pandas as pd
 
+from .._utils.wording import listed
 from .columns import as_frame, check_order, row_names
 from .views import SEPARATOR, as_one_table, obs_of
 
@@ -44,6 +45,8 @@ __all__ = [
 ARRAYS = ("centre", "basis")  # of a `Design`, in a file
 ROLES = ("covariates", "groups")  # arguments of `fit`; groups are categories whatever they hold
 _SAME = 1e-8  # of a column's standard deviation: what the others leave of a combination of them
+_LEAST_SIZE, _MOST_SIZE = 1e-140, 1e140  # of numbers whose squares have a sum
+_NAMED = 6  # covariates in a message
 _LEFT = 10  # rows, at least, beside those that effects could fit exactly
 
 
@@ -479,8 +482,19 @@ def _term(name: str, role: str, column: pd.Series) -> Term:
         if not np.isfinite(values).all():
             i = int((~np.isfinite(values)).argmax())
             raise ValueError(f"{role}: {name!r} is {values[i]:g} in row {i}, wanted finite numbers")
-        if np.ptp(values) <= _SAME * max(np.abs(values).max(), 1e-300):
+        largest, spread = np.abs(values).max(), np.ptp(values)
+        if spread == 0:
             raise ValueError(f"{role}: {name!r} is {values[0]:g} in every row; leave it out")
+        if spread <= _SAME * largest:
+            raise ValueError(
+                f"{role}: {name!r} differs by {spread:.2g} between rows, of numbers up to {largest:.2g}, "
+                "too little for their digits; subtract its mean"
+            )
+        if spread < _LEAST_SIZE or largest > _MOST_SIZE:
+            raise ValueError(
+                f"{role}: {name!r} has numbers up to {largest:.2g} that differ by {spread:.2g}, beyond what "
+                "can be squared; give it in other units"
+            )
         return Term(name, role)
     words = level_names(column)
     counts = words.value_counts()
@@ -551,7 +565,9 @@ def _orthogonal(terms: list[Term], centred: NDArray[np.float64]) -> NDArray[np.f
         u, s, _ = np.linalg.svd(left, full_matrices=False)
         rank, wanted = int((s > _SAME * np.sqrt(n)).sum()), max(len(term.levels) - 1, 1)
         if rank < wanted:
-            others = " and ".join(repr(other.name) for other in terms[:i]) or "the others"
+            before = [repr(other.name) for other in terms[:i]]
+            more = [f"{len(before) - _NAMED} more"] if len(before) > _NAMED else []
+            others = listed([*before[:_NAMED], *more]) if before else "the others"
             raise ValueError(
                 f"{term.role}: {term.name!r} follows from {others}, in all rows or at one of its levels; "
                 "leave it out, or join levels"

@@ -67,6 +67,10 @@ _MEANINGS = (
 )
 _MOST_CELLS = 250_000_000  # of repeated rows: 2 GB
 _FEW = 0.5  # share of rows that are effective, below which weights cost more than half of the table
+# Rows of measurements are not seen again and again. A bootstrap counts a row that it drew 1.6 times.
+_OFTEN = 3.0  # the middle frequency
+_DISTINCT = 0.9  # of the rows' numbers in a column, of measurements
+_MEASURED = 0.5  # of the columns
 
 Reader = Callable[[Any, Mapping[str, Any], "Table | None"], Table]  # rows, what goes with them, whose units
 
@@ -225,14 +229,20 @@ def _check_counts(numbers: NDArray[np.float64], data: Any) -> None:
         )
 
 
-def weights_findings(weights: RowWeights | None) -> list[Finding]:
-    """How many rows survey weights leave.
+def weights_findings(weights: RowWeights | None, cells: NDArray[np.float64]) -> list[Finding]:
+    """How many rows survey weights leave; frequencies of rows of which no two are alike.
 
     Parameters
     ----------
     weights : RowWeights or None
+    cells : ndarray (row, feature)
+        Of the caller's rows.
     """
-    if weights is None or weights.kind != "survey":
+    if weights is None:
+        return []
+    if weights.kind == "frequency":
+        return _of_measurements(weights, cells)
+    if weights.kind != "survey":
         return []
     n, left = len(weights.values), weights.effective
     message = (
@@ -241,6 +251,26 @@ def weights_findings(weights: RowWeights | None) -> list[Finding]:
     )
     few = "weights cost more than half of the rows: trim the largest ones if the design allows it"
     return [Finding("weights", message, few if left < _FEW * n else "", source="data", size=left / n)]
+
+
+def _of_measurements(weights: RowWeights, cells: NDArray[np.float64]) -> list[Finding]:
+    """The doubt about frequencies of rows that nobody measures twice."""
+    often = float(np.median(weights.values))
+    distinct = np.array([len(np.unique(column)) for column in cells.T]) / max(len(cells), 1)
+    if often < _OFTEN or (distinct >= _DISTINCT).mean() < _MEASURED:
+        return []
+    return [
+        Finding(
+            "weights",
+            f"frequencies say that half of the rows were seen {often:g} times and more, to the last digit "
+            f"of each measurement: {weights.counted:,} rows count where {len(cells):,} are different",
+            "if weights say how many members of a population a row speaks for, give "
+            "sample_weight_type='survey'",
+            severity="doubt",
+            source="data",
+            size=often,
+        )
+    ]
 
 
 def counted_like(

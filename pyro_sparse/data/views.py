@@ -6,7 +6,9 @@ of each view, patterns of what is missing, covariates) is what any table has.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -90,7 +92,29 @@ def join_views(views: Mapping[str, TableLike]) -> pd.DataFrame:
         if frame.index.has_duplicates:
             again = frame.index[frame.index.duplicated()][0]
             raise ValueError(f"X: view {name!r} has the row {again!r} twice; give each row once")
+    for (name, frame), (other, beside) in combinations(frames.items(), 2):
+        _check_spelling(name, frame.index, other, beside.index)
     return pd.concat(list(frames.values()), axis=1, join="outer", sort=False)
+
+
+def _check_spelling(name: str, rows: pd.Index, other: str, others: pd.Index) -> None:
+    """Complain of rows that two views would share but for spaces, case or zeros before a number."""
+    alone, beside = rows.difference(others, sort=False), others.difference(rows, sort=False)
+    spelt = [{_plain(row): row for row in unmatched} for unmatched in (alone, beside)]
+    if any(len(plain) < len(unmatched) for plain, unmatched in zip(spelt, (alone, beside), strict=True)):
+        return  # spelling tells rows of one view apart
+    same = [row for row in spelt[0] if row in spelt[1]]
+    if same:
+        raise ValueError(
+            f"X: {len(same)} rows of views {name!r} and {other!r} have names that are the same but for "
+            f"spaces, case or zeros, such as {spelt[0][same[0]]!r} and {spelt[1][same[0]]!r}, and would "
+            "not be matched; spell them alike, or, if they are different rows, give them other names"
+        )
+
+
+def _plain(row: object) -> str:
+    """A row's name without spaces around it, case, and zeros before numbers."""
+    return re.sub(r"(?<!\d)0+(?=\d)", "", str(row).strip().casefold())
 
 
 def as_one_table(data: TableLike) -> TableLike:

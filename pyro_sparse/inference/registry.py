@@ -153,7 +153,7 @@ def _table(model: FactorModel, X: TableLike, arguments: Mapping[str, Any]) -> Ta
     findings += check_read_table(table.of_caller, model.likelihood)
     for finding in findings:  # before the time it takes to fit it
         warnings.warn(f"X: {finding}", RuntimeWarning, stacklevel=5)
-    return replace(table, findings=(*findings, *weights_findings(weights)))
+    return replace(table, findings=(*findings, *weights_findings(weights, table.of_caller.x)))
 
 
 def _columns_of_kinds(model: FactorModel, features: TableLike, arguments: Mapping[str, Any]) -> list[Finding]:

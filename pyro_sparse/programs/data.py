@@ -22,7 +22,7 @@ __all__ = ["Data", "DataView", "FactorAxis"]
 
 _LEAST_ROWS = 3
 _TAKEN = frozenset(
-    {"x", "seen", "rows", "features", "factors", "n_factors", "levels", "n_rows", "n_features"}
+    {"x", "seen", "rows", "features", "factors", "n_factors", "levels", "n_rows", "n_features", "names_read"}
 )
 
 
@@ -204,12 +204,15 @@ class DataView:
         At dimensions -2 and -1.
     factors : FactorAxis
     n_factors, n_rows, n_features : int
+    names_read : set of str
+        What has been read by name so far.
     """
 
     def __init__(
         self, tensors: Mapping[str, Tensor], n_factors: int, sizes: tuple[int, int], levels: Mapping[str, int]
     ):
         self._tensors, self._levels = dict(tensors), dict(levels)
+        self.names_read: set[str] = set()
         self.n_factors, (self.n_rows, self.n_features) = n_factors, sizes
         self.factors = FactorAxis("factor", n_factors)
         self.rows = pyro.plate("rows", self.n_rows, dim=-2)  # made once: a program enters it again and again
@@ -223,12 +226,14 @@ class DataView:
                 f"{name}: no labels of that name; there are {sorted(self._levels) or 'none'}"
                 + (numbers if name in self._tensors and name not in ("x", "seen") else "")
             )
+        self.names_read.add(name)
         return self._levels[name]
 
     def __getattr__(self, name: str) -> Tensor:
         tensors = self.__dict__.get("_tensors", {})
         if name not in tensors:
             raise AttributeError(f"data: holds no {name!r}; the program can read {sorted(tensors)}")
+        self.names_read.add(name)
         return tensors[name]
 
 

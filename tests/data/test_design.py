@@ -186,3 +186,23 @@ def test_names_that_no_column_has_are_refused():
         taken_out(np.zeros((3, 2)), {"groups": "batch"})
     with pytest.raises(ValueError, match=r"columns of views are called by both names: 'rna:batch', or give"):
         taken_out({"rna": pd.DataFrame({"x": AGE, "batch": 1})}, {"groups": "batch"})
+
+
+SCALES = {
+    "next to constant": (1e12 + np.arange(20.0), "differs by 19 between rows, of numbers up to 1e\\+12"),
+    "huge": (np.arange(20.0) * 1e200, "beyond what can be squared; give it in other units"),
+    "tiny": (np.arange(20.0) * 1e-200, "beyond what can be squared; give it in other units"),
+}
+
+
+@pytest.mark.parametrize(("values", "says"), SCALES.values(), ids=SCALES)
+def test_numbers_of_extreme_scale_are_refused_in_true_words(values, says):
+    with pytest.raises(ValueError, match=f"covariates: 'd' .*{says}"):
+        design_of({"covariates": {"d": values}}, 20, None)
+
+
+def test_few_of_many_covariates_are_named():
+    values = np.random.default_rng(0).normal(size=(40, 12))
+    values[:, 11] = values[:, 0]
+    with pytest.raises(ValueError, match="'covariate 12' follows from .*'covariate 6' and 5 more"):
+        design_of({"covariates": values}, 40, None)

@@ -250,3 +250,22 @@ def test_shares_of_numbers_in_a_mixed_table_are_of_their_own_noise():
     torch.testing.assert_close(beside[:, 2], torch.full((2,), logistic))
     given = torch.tensor([[0.3, 0.5, 9.0]])
     torch.testing.assert_close(likelihood.variance_beside(given), torch.tensor([[0.3, 0.5, logistic]]))
+
+
+SPELT = {"case": ["P1", "P2", "P3"], "spaces": ["p1 ", " p2", "p3"], "zeros": ["p001", "p002", "p3"]}
+
+
+@pytest.mark.parametrize("names", SPELT.values(), ids=SPELT)
+def test_rows_that_are_spelt_in_two_ways_are_refused(names):
+    """They were taken for other people, each with half of the columns missing."""
+    views = {"rna": RNA.set_axis(["p1", "p2", "p3"]), "protein": RNA.set_axis(names)}
+    n = len(set(names) - {"p3"})
+    with pytest.raises(ValueError, match=rf"{n} rows of views 'rna' and 'protein' .* same but for spaces"):
+        join_views(views)
+
+
+def test_spelling_that_tells_rows_apart_is_left_alone():
+    views = {"rna": RNA.set_axis(["p1", "P1", "p2"]), "protein": RNA.set_axis(["p01", "q", "r"])}
+    assert len(join_views(views)) == 6
+    decimals = {"rna": RNA.set_axis([1.05, 1.5, 2.0]), "protein": RNA.set_axis([1.005, 3.0, 4.0])}
+    assert len(join_views(decimals)) == 6

@@ -96,7 +96,7 @@ def check_table(
         chosen = chosen_kinds(density.chosen(columns))
         density = density.for_columns(columns)
     table = read_table(X, per_row, likelihood=density, mask=mask, feature_names=names)
-    return [*chosen, *check_read_table(table, density), *weights_findings(weights)]
+    return [*chosen, *check_read_table(table, density), *weights_findings(weights, table.x)]
 
 
 def check_read_table(table: Table, likelihood: Likelihood) -> list[Finding]:

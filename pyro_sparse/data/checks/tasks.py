@@ -8,7 +8,14 @@ from ...findings.finding import Finding
 from ..tasks import Tasks
 from .kinds import CODE_GAP, SENTINELS
 
-__all__ = ["coded_outcomes", "outcome_kinds", "row_counts", "task_findings"]
+__all__ = [
+    "coded_outcomes",
+    "outcome_kinds",
+    "outcomes_among_features",
+    "row_counts",
+    "task_findings",
+    "units_of_features",
+]
 
 _NAMED = 5  # tasks that a sentence lists before it counts the rest
 _TWO_VALUED = 8  # rows with two values only: of a number with noise that never happens, of four rows it may
@@ -16,6 +23,11 @@ _COUNT_ROWS = 20
 _FEW_COUNTS = 10.0  # mean of a count from which normal noise is near enough
 _MEMBERS = 0.1  # share of the tasks from which a kind of outcome is more than a rounded column
 _LEAST_CODED = 3  # outcomes in all that are a code
+_COPY, _COPY_ROWS = 0.999, 6  # correlation of an outcome and a feature that is it, and rows that show it
+_MOSTLY, _LEAST_TASKS = 0.5, 3  # of the tasks
+# Standard deviations of a feature in two sets of tasks, each a tenth of them, a factor of 3 apart and less
+# within each: other units are 10 or more, tasks with half of a feature's range 2.
+_OTHER_UNITS, _UNIT_SHARE, _UNIT_ROWS, _UNIT_TASKS = 3.0, 0.1, 8, 10
 _SPARE_ROWS = 1  # rows that weights and an intercept leave for the noise
 
 
@@ -36,6 +48,7 @@ def task_findings(tasks: Tasks, n_latents: int, normal: bool = True) -> list[Fin
         Of source "data".
     """
     findings = [*row_counts(tasks, n_latents), *coded_outcomes(tasks)]
+    findings += [*outcomes_among_features(tasks), *units_of_features(tasks)]
     return [*findings, *(outcome_kinds(tasks) if normal else ())]
 
 
@@ -123,6 +136,95 @@ def _outcomes(tasks: Tasks) -> list[np.ndarray]:
     y = tasks.y * tasks.target_scale[:, None] + tasks.target_centre[:, None]
     observed = np.ones(y.shape, dtype=bool) if tasks.mask is None else tasks.mask
     return [values[seen] for values, seen in zip(y, observed, strict=True)]
+
+
+def outcomes_among_features(tasks: Tasks) -> list[Finding]:
+    """A feature that is the outcome, in most tasks the same one: latents then describe it and nothing else.
+
+    Parameters
+    ----------
+    tasks : Tasks
+    """
+    if tasks.x.ndim != 3:
+        return []
+    copied = np.zeros((len(tasks), tasks.x.shape[2]), bool)
+    n_judged = 0
+    for t, (x, y) in enumerate(_rows(tasks)):
+        if len(y) < _COPY_ROWS or np.ptp(y) == 0:
+            continue
+        n_judged += 1
+        copied[t] = np.abs(_correlations(x, y)) > _COPY
+    count = copied.sum(0)
+    if n_judged < _LEAST_TASKS or count.max(initial=0) < _MOSTLY * n_judged:
+        return []
+    j = int(count.argmax())
+    name = tasks.feature_names[j]
+    return [
+        Finding(
+            "outcomes",
+            f"feature {name!r} is the outcome in {count[j]} of {n_judged} tasks (a correlation above "
+            f"{_COPY:g}): latents describe it, and all tasks seem to use the same",
+            "leave it out of the features; what is known only once the outcome is known says nothing of it",
+            "doubt",
+            "data",
+            columns=(name,),
+            size=float(count[j] / n_judged),
+        )
+    ]
+
+
+def units_of_features(tasks: Tasks) -> list[Finding]:
+    """Features whose standard deviations are many times larger in some tasks than in the others.
+
+    Parameters
+    ----------
+    tasks : Tasks
+    """
+    if tasks.x.ndim != 3:
+        return []
+    rows = [x for x, _ in _rows(tasks) if len(x) >= _UNIT_ROWS]
+    if len(rows) < _UNIT_TASKS:
+        return []
+    sd = np.array([x.std(0) for x in rows])
+    findings = []
+    for j in np.flatnonzero((sd > 0).all(0)).tolist():
+        log = np.sort(np.log(sd[:, j]))
+        step = np.diff(log)
+        fewest = max(2, int(_UNIT_SHARE * len(log)))
+        middle = step[fewest - 1 : len(log) - fewest]
+        at = fewest - 1 + int(middle.argmax())
+        within = max(log[at] - log[0], log[-1] - log[at + 1])
+        if step[at] < np.log(_OTHER_UNITS) or step[at] < within:
+            continue
+        times = np.exp(np.median(log[at + 1 :]) - np.median(log[: at + 1]))
+        name = tasks.feature_names[j]
+        findings.append(
+            Finding(
+                "outcomes",
+                f"feature {name!r} varies some {times:.2g} times as much in {len(log) - at - 1} of "
+                f"{len(log)} tasks as in the others: in other units one latent means two things",
+                "give it in one unit, or standardise it within tasks if it has none",
+                "doubt",
+                "data",
+                columns=(name,),
+                size=float(times),
+            )
+        )
+    return findings
+
+
+def _rows(tasks: Tasks) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Features and outcomes of the rows that have an outcome, task by task."""
+    seen = np.ones(tasks.y.shape, bool) if tasks.mask is None else tasks.mask
+    return [(x[of], y[of]) for x, y, of in zip(tasks.x, tasks.y, seen, strict=True)]
+
+
+def _correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Of each column with y; 0 of a constant one."""
+    centred, other = x - x.mean(0), y - y.mean()
+    size = np.sqrt((centred**2).sum(0) * (other**2).sum())
+    together = centred.T @ other
+    return np.divide(together, size, out=np.zeros(len(together)), where=size > 0)
 
 
 def outcome_kinds(tasks: Tasks) -> list[Finding]:

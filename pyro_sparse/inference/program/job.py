@@ -33,6 +33,7 @@ from .saved import mark_of
 from .schedule import ProgramSchedule
 from .starts import starts_of
 from .sweeps import ProgramChains
+from .unread import unread_data
 
 if TYPE_CHECKING:
     from ...programs.data import Data
@@ -119,11 +120,12 @@ class ProgramJob:
         )  # fmt: skip
         values = fit.values()
         estimates = {site.name: values[site.name].to(self.device) for site in fit.layout.parameters}
-        fit.findings.extend(
-            compared_with_prior(
+        fit.findings += [
+            *unread_data(self.model, self.data, estimates, device=self.device),
+            *compared_with_prior(
                 self.model, self.data, fit.factor_names, estimates, seed=self.seed, device=self.device
-            )
-        )
+            ),
+        ]
         return fit
 
     def pieces(self, n_jobs: int) -> list[range]:

@@ -39,7 +39,9 @@ _LEAST = 0.15  # residual correlation; smaller ones stand in every questionnaire
 _NAMED = 4  # pairs in a message
 _FEW = "they may share words, or a method, and not a trait; fit.residual_pairs() lists them"
 # Of more pairs than features.
-_MANY = "so many are no pairs of one wording: factors are missing, or relations that are curves"
+_MANY = (
+    "so many are no pairs of one wording: factors are missing, relations are curves, or steps were too few"
+)
 
 
 def residual_correlations(

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyro_sparse.data.checks.tasks import coded_outcomes, outcome_kinds, row_counts, task_findings
+from pyro_sparse.data.checks.tasks import (
+    coded_outcomes,
+    outcome_kinds,
+    outcomes_among_features,
+    row_counts,
+    task_findings,
+    units_of_features,
+)
 from pyro_sparse.data.tasks import as_tasks
 from tests._tasks import tasks_on_latents
 
@@ -72,3 +79,32 @@ def test_small_counts_are_named_and_large_or_rounded_numbers_are_not():
     assert "counts" in found.message and 'likelihood="poisson"' in found.remedy
     assert outcome_kinds(as_tasks(x, rng.poisson(400.0, y.shape).astype(float))) == []
     assert outcome_kinds(as_tasks(x, np.round(10 * y) - 200)) == []
+
+
+def test_an_outcome_among_the_features_is_told():
+    x, y, *_ = tasks_on_latents(n=20, t=12)
+    leaked = np.concatenate([x, 3 - 2 * y[..., None]], 2)
+    (doubt,) = outcomes_among_features(as_tasks(leaked, y))
+    assert doubt.is_doubt and doubt.touches_all and doubt.columns == (f"x{leaked.shape[2]}",)
+    assert "in 12 of 12 tasks" in doubt.message and doubt in task_findings(as_tasks(leaked, y), 3)
+    leaked[4:, :, -1] = np.random.default_rng(0).normal(size=leaked[4:, :, -1].shape)
+    assert not outcomes_among_features(as_tasks(leaked, y))  # of four tasks of twelve it is
+    noiseless = np.einsum("tsf,tf->ts", x, np.eye(x.shape[2])[np.arange(12) % x.shape[2]])
+    assert not outcomes_among_features(as_tasks(x, noiseless))  # a feature each, and not the same one
+
+
+def test_features_in_other_units_in_some_tasks_are_told():
+    x, y, *_ = tasks_on_latents(n=20, t=30)
+    x = x.copy()
+    x[::3, :, 1] *= 10
+    (doubt,) = units_of_features(as_tasks(x, y))
+    assert doubt.is_doubt and doubt.columns == ("x2",) and "in 10 of 30 tasks" in doubt.message
+    assert doubt.size == pytest.approx(10, rel=0.3)
+
+
+@pytest.mark.parametrize("seed", range(5000, 5010))
+def test_tasks_whose_features_vary_by_chance_or_smoothly_are_not(seed):
+    rng = np.random.default_rng(seed)
+    x, y, *_ = tasks_on_latents(seed, n=12, t=30)
+    assert not units_of_features(as_tasks(x * np.exp(rng.normal(0, 0.6, (30, 1, x.shape[2]))), y))
+    assert not units_of_features(as_tasks(x * np.where(rng.random((30, 1, 1)) < 0.5, 1, 2), y))

@@ -338,3 +338,15 @@ def test_effective_rows_by_hand():
     weights = read_weights(np.zeros((4, 2)), [1.0, 1.0, 2.0, 4.0], "survey")[1]
     assert weights.effective == pytest.approx(64 / 22) and weights.counted == 2
     assert read_weights(np.zeros((4, 2)), [3, 1, 2, 4], "frequency")[1].counted == 10
+
+
+def test_frequencies_of_rows_that_nobody_measures_twice_are_a_doubt():
+    rng = np.random.default_rng(0)
+    measured = pd.DataFrame(rng.normal(size=(60, 5)))
+    of_people, bootstrap = rng.integers(50, 200, 60), np.maximum(rng.poisson(1, 60), 1)
+    (doubt,) = ps.check_table(measured, sample_weight=of_people, sample_weight_type="frequency")
+    assert doubt.kind == "weights" and doubt.is_doubt and "sample_weight_type='survey'" in doubt.remedy
+    assert f"{of_people.sum():,} rows count where 60 are different" in doubt.message
+    for weights, table in ((bootstrap, measured), (of_people, measured.round().clip(-2, 2))):
+        said = ps.check_table(table, sample_weight=weights, sample_weight_type="frequency")
+        assert "weights" not in [finding.kind for finding in said]
