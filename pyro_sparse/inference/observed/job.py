@@ -22,6 +22,7 @@ from ..training.ranks import ALONE
 from .augmentation import augmented
 from .checks import cut_off, missing_cells, missing_lags, noise_correlation, within_step
 from .levels import levels_of_sequences
+from .measurement_error import measurement_error
 from .observed_result import ObservedFit
 from .posterior import TermPosterior, candidates_of, term_posterior
 from .schedule import ObservedSchedule
@@ -190,6 +191,7 @@ class ObservedJob:
         residual = np.mean([p.residual for p in posteriors], axis=0)
         residual[np.isnan(steps.targets)] = np.nan
         findings += timing_findings(sequences, start, lags, residual)
+        findings += measurement_error(sequences, start)
         correlation, counts = noise_correlation(residual)
         findings += within_step(correlation, counts, names)
         curved, strength = (np.mean([getattr(p, n) for p in posteriors], 0) for n in ("curved", "strength"))

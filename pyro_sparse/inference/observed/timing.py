@@ -237,7 +237,8 @@ def _follows_finding(
     remedy = f"leave {given.name} out, or give what was known when it was set"
     if not ahead:
         later = (
-            f"if it reacts to what it is in a row with, give it one row later (X[{given.name!r}].shift(1))"
+            "if it reacts to what it is in a row with, give it one row later "
+            f"({_shift_code(given.name, 1, sequences)})"
         )
         remedy = f"{later}; otherwise leave it out"
     sources = [*sequences.feature_names, *sequences.action_names]
@@ -254,6 +255,15 @@ def _follows_finding(
     )
 
 
+def _shift_code(name: str, n_rows: int, sequences: Sequences) -> str:
+    """The call that moves a column by so many rows, within each sequence."""
+    if len(sequences) == 1:
+        return f"X[{name!r}].shift({n_rows})"
+    if id_column := sequences.roles.get("id"):
+        return f"X.groupby({id_column!r})[{name!r}].shift({n_rows})"
+    return f"shift({n_rows}) within each sequence"
+
+
 def _of_another_row(given: _Given, steps: _Aligned, sequences: Sequences) -> Finding | None:
     """The doubt about an action of which another row's acts on a frame."""
     if given.role != "action":
@@ -265,13 +275,14 @@ def _of_another_row(given: _Given, steps: _Aligned, sequences: Sequences) -> Fin
         driven = tuple(names[j] for j in before)
         shown, seen_as = listed(list(driven[:_NAMED])), "of the row before still predicts"
         meant = "it is recorded a row too early, or acts with a delay"
-        remedy = f"give it one row later (X[{given.name!r}].shift(1)), or twice, as it is and one row later"
+        later = _shift_code(given.name, 1, sequences)
+        remedy = f"give it one row later ({later}), or twice, as it is and one row later"
         edges = tuple((target, source) for target in driven for source in sources)
     elif len(after := _driven_by_row_after(given, steps)):
         driven = tuple(names[j] for j in after)
         shown, seen_as = listed(list(driven[:_NAMED])), "of the row after goes with what the past leaves of"
         meant = "it is recorded a row too late, or reacts to sudden changes alone"
-        remedy = f"if it is late, give it one row earlier (X[{given.name!r}].shift(-1))"
+        remedy = f"if it is late, give it one row earlier ({_shift_code(given.name, -1, sequences)})"
         edges = ()
     else:
         return None
@@ -295,10 +306,32 @@ def _driven_by_row_before(given: _Given, steps: _Aligned) -> list[int]:
     Curves of the past, and its products with the row's own action, may explain it first: a fit chooses few.
     """
     own, before = (given.values[steps.s, steps.t - back][:, None] for back in (0, 1))
-    past = steps.past
-    parts = [past, past**2, np.tanh(2 * past), own, own * past, given.others[steps.s, steps.t]]
-    p, share = _partial(steps.left, before[:, 0], np.concatenate(parts, 1))
-    return np.flatnonzero((p < _CHANCE_BEFORE) & (share >= _SHARE_BEFORE)).tolist()
+    past, others = steps.past, given.others[steps.s, steps.t]
+    parts = [past, past**2, np.tanh(2 * past), own, own**2, np.tanh(2 * own), own * past, others]
+    driven = np.ones(steps.left.shape[1], bool)
+    for sequence in _pooled_and_within(steps):
+        p, share = _partial(steps.left, before[:, 0], np.concatenate(parts, 1), sequence)
+        driven &= (p < _CHANCE_BEFORE) & (share >= _SHARE_BEFORE)
+    return np.flatnonzero(driven).tolist()
+
+
+def _pooled_and_within(steps: _Aligned) -> list[NDArray[np.intp]]:
+    """Whose mean is taken out of each step: that of all, and that of its sequence.
+
+    Levels of sequences that the model does not know go with all that differs between them, so that pooled
+    steps alone told 127 of 232 tables of 20 sequences without a fault (tuning seeds 1000 to 1079). Means of
+    short sequences go with later noise, where actions react to it.
+    """
+    pooled = np.zeros_like(steps.s)
+    return [pooled] if (steps.s == steps.s[:1]).all() else [pooled, steps.s]
+
+
+def _centred(values: NDArray[np.float64], sequence: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Values (step, column) less the mean of their sequence."""
+    group, size = np.unique(sequence, return_inverse=True, return_counts=True)[1:]
+    sums = np.zeros((len(size), values.shape[1]))
+    np.add.at(sums, group, values)
+    return np.asarray(values - (sums / size[:, None])[group])
 
 
 def _driven_by_row_after(given: _Given, steps: _Aligned) -> list[int]:
@@ -308,13 +341,16 @@ def _driven_by_row_after(given: _Given, steps: _Aligned) -> list[int]:
     row late has nothing to do with the past, but has once the frame is known; and that of the frame's own row
     adds nothing.
     """
-    accounts = _weighed(given, steps, -1)
-    if (
-        accounts is None
-        or accounts.random - max(accounts.follows, accounts.habit) < _NATS_LATE
-        or accounts.random - accounts.policy < _NATS_OVER_ALL
-    ):
-        return []
+    for sequence in _pooled_and_within(steps):
+        part = steps._replace(frame=_centred(steps.frame, sequence), past=_centred(steps.past, sequence))
+        accounts = _weighed(given, part, -1)
+        if (
+            accounts is None
+            or accounts.copied >= _COPY  # the next row's is set by this frame, of two values or few
+            or accounts.random - max(accounts.follows, accounts.habit) < _NATS_LATE
+            or accounts.random - accounts.policy < _NATS_OVER_ALL
+        ):
+            return []
     own, after = (given.values[steps.s, steps.t + ahead][:, None] for ahead in (0, 1))
     before = np.concatenate([steps.past, given.others[steps.s, steps.t]], 1)
     adds = _partial(steps.frame, own[:, 0], np.concatenate([before, after], 1))[0]
@@ -325,13 +361,20 @@ def _driven_by_row_after(given: _Given, steps: _Aligned) -> list[int]:
 
 
 def _partial(
-    targets: NDArray[np.float64], column: NDArray[np.float64], beside: NDArray[np.float64]
+    targets: NDArray[np.float64],
+    column: NDArray[np.float64],
+    beside: NDArray[np.float64],
+    sequence: NDArray[np.intp] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """F-tests of a column beside others: p-value, and share of what the others leave, of each target."""
-    design = np.insert(beside, 0, 1.0, axis=1)
-    both = np.concatenate([targets, column[:, None]], 1)
+    """F-tests of a column beside others: p-value, and share of what the others leave, of each target.
+
+    Given a sequence for each step, beside a mean of each, too.
+    """
+    sequence = np.zeros(len(column), int) if sequence is None else sequence
+    design = _centred(beside, sequence)
+    both = _centred(np.concatenate([targets, column[:, None]], 1), sequence)
     left = both - design @ np.linalg.lstsq(design, both, rcond=None)[0]
-    rest, freedom = left[:, -1], len(column) - design.shape[1] - 1
+    rest, freedom = left[:, -1], len(column) - design.shape[1] - len(np.unique(sequence)) - 1
     if freedom < len(column) / _LEAST_PER_COLUMN or (rest**2).sum() <= 1e-9 * (column**2).sum():
         return np.ones(targets.shape[1]), np.zeros(targets.shape[1])
     share = (left[:, :-1].T @ rest) ** 2 / (rest**2).sum() / (left[:, :-1] ** 2).sum(0).clip(1e-300)

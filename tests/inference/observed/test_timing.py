@@ -140,6 +140,47 @@ def test_a_fit_leaves_edges_of_an_action_of_another_row_open():
     assert verdicts == ["present", "open"]
 
 
+def people(seed, n_rows=0, effect=1.5):
+    """Twenty people of forty rows, each with levels of their own."""
+    rng = np.random.default_rng([seed, 2])
+    walks = []
+    for k in range(20):
+        act = rng.integers(0, 2, 40)
+        walk_of_one = walk(int(rng.integers(2**31)), act=act, effect=(effect, 0, 0), n=40)
+        walk_of_one[NAMES] += 2 * rng.normal(size=3)
+        act_as_given = np.roll(act, n_rows)
+        walks.append(walk_of_one.assign(act=act_as_given, who=f"p{k}", row=range(40)))
+    return pd.concat(walks, ignore_index=True)
+
+
+@pytest.mark.parametrize("covariates", [None, ["who"]])
+def test_levels_of_people_are_no_fault_of_an_action(covariates):
+    """That their means are not in the model is another finding's matter."""
+    for seed in range(1000, 1008):
+        assert found(people(seed), id="who", time="row", covariates=covariates) == []
+
+
+@pytest.mark.parametrize("n_rows", [1, -1])
+def test_an_action_of_another_row_is_moved_within_people(n_rows):
+    for seed in range(1000, 1004):
+        (doubt,) = found(people(seed, n_rows), id="who", time="row", covariates=["who"])
+        assert f"X.groupby('who')['act'].shift({-n_rows})" in doubt.remedy
+
+
+def test_a_copy_of_the_frame_before_is_no_late_action():
+    """Of yes/no variables a policy may be a copy, which lines explain without error."""
+    told = []
+    for seed in range(1000, 1020):
+        rng = np.random.default_rng(seed)
+        x, act = np.zeros((600, 3)), np.zeros(600)
+        for t in range(1, 600):
+            act[t] = x[t - 1, 0]
+            logits = TRANSITION @ (2 * x[t - 1] - 1) + [2 * act[t] - 1, 0, 0]
+            x[t] = logits + rng.logistic(size=3) > 0
+        told += found(pd.DataFrame(x, columns=NAMES).assign(act=act))
+    assert told == []
+
+
 def test_partial_shares_are_those_of_two_regressions():
     rng = np.random.default_rng(0)
     beside, column = rng.normal(size=(80, 3)), rng.normal(size=80)
@@ -151,6 +192,14 @@ def test_partial_shares_are_those_of_two_regressions():
         sums.append(((targets - design @ np.linalg.lstsq(design, targets, rcond=None)[0]) ** 2).sum(0))
     np.testing.assert_allclose(share, 1 - sums[1] / sums[0])
     np.testing.assert_allclose(p, stats.f.sf((sums[0] - sums[1]) / (sums[1] / 75), 1, 75))
+    owner = np.arange(80) // 20
+    p, share = _partial(targets + 3 * owner[:, None], column, beside, owner)
+    members = np.eye(4)[owner]
+    sums = []
+    for columns in (np.column_stack([members, beside]), np.column_stack([members, beside, column])):
+        sums.append(((targets - columns @ np.linalg.lstsq(columns, targets, rcond=None)[0]) ** 2).sum(0))
+    np.testing.assert_allclose(share, 1 - sums[1] / sums[0])
+    np.testing.assert_allclose(p, stats.f.sf((sums[0] - sums[1]) / (sums[1] / 72), 1, 72))
 
 
 def test_accounts_of_numbers_are_normal_likelihoods():
