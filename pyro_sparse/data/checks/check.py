@@ -27,7 +27,7 @@ from .kinds import chosen_kinds, entry_mistakes, few_levels, missing_codes, seve
 from .missing import separate_columns
 from .near_rows import nearly_repeated_rows
 from .rows import outlying_cells, outlying_rows, repeated_rows
-from .sign_changes import sign_changes
+from .sign_changes import sign_changes, sign_changes_of_levels
 from .straightlining import straightlined_rows
 from .tails import heavy_tails
 
@@ -77,8 +77,9 @@ def check_table(
     nearly or in every cell, or are on another scale; rows with one answer to all questions; columns of
     another table that was joined; cells that make their column; codes, counts, levels and yes or no under the
     normal likelihood; codes for missing cells, cells that were filled in; heavy tails; columns hardly seen
-    together; batches of rows, or clusters; columns whose sign changes at a row; covariates whose effects are
-    no lines; counts that vary more, or less, than their likelihood; how many rows survey weights leave.
+    together; batches of rows, or clusters; columns whose sign changes at a row, or in a group; covariates
+    whose effects are no lines; counts that vary more, or less, than their likelihood; how many rows survey
+    weights leave.
 
     Examples
     --------
@@ -161,6 +162,8 @@ def _findings(cells: Cells, table: Table, likelihood: Likelihood) -> list[Findin
     # a column of row numbers is a trend
     groups = [] if repeats or mistakes or beyond else row_groups(cells, numbers)
     signs = [] if repeats or mistakes or beyond else sign_changes(cells, numbers, bool(groups))
+    if not (signs or repeats or mistakes or beyond or groups):
+        signs = sign_changes_of_levels(cells, table)
     if not (groups or repeats or mistakes or beyond):
         groups = [finding for family, _ in families for finding in clustered_rows(family.without(far))]
     return [

@@ -25,7 +25,7 @@ _OF_ALL_EDGES = {
         "leave out the rows that were careless, fit again, and compare",
     ),
     "signs": (
-        "edges of {columns} have one sign before a row and the other from it on (correlations of {size:.2f} "
+        "edges of {columns} have one sign in some rows and the other in the rest (correlations of {size:.2f} "
         "and more), and cancel over all rows",
         "reverse these columns in the rows of one side, or fit the two sides by themselves",
     ),
@@ -40,7 +40,7 @@ def doubted_by_columns(
 
     Columns that repeat together ("joined") have a doubt on all their edges, and on such a factor, and so have
     questions to which some rows have one answer ("answers"): false edges come on any of their factors; and
-    columns whose sign changes at a row ("signs"): their own edges cancel.
+    columns whose sign changes ("signs"): their own edges cancel.
 
     Parameters
     ----------

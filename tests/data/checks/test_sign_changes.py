@@ -120,6 +120,21 @@ def test_missing_cells_and_covariates():
         assert told(x + effects, covariates=pd.DataFrame({"c": c})) == []
 
 
+@pytest.mark.parametrize("role", ["groups", "covariates"])
+def test_a_column_with_another_sign_in_a_group_is_told_with_the_group(role):
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        x, site = items(seed), rng.choice(list("abc"), 400)
+        given = {role: pd.DataFrame({"site": site})}
+        moved = x + 0.5 * rng.normal(size=(3, 12))[np.searchsorted(list("abc"), site)]
+        assert told(moved, **given) == []
+        moved[site == "b", 6] *= -1
+        (finding,) = told(moved, **given)
+        assert finding.columns == ("x6",)
+        assert "where 'site' is 'b'" in finding.message
+        assert told(moved, **{role: pd.DataFrame({"site": rng.permutation(site)})}) == []
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
