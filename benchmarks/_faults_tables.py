@@ -571,6 +571,28 @@ def beyond_covariates(seed: int) -> Case:
     return Case(x, w, "normal", {"covariates": given}, words)
 
 
+def sign_change(seed: int) -> Case:
+    """One column, or two of different factors, whose sign changes at a row of the middle 60 %.
+
+    Measurements, five levels (in which the scale may have another middle than its mean) or yes/no.
+    """
+    rng = np.random.default_rng([seed, 28])
+    x, w = linear(rng)
+    variant = int(rng.integers(3))
+    if variant == 1:
+        x = np.digitize(x / x.std(), np.array([-1.3, -0.5, 0.4, 1.2]) + rng.choice([0.0, 0.5])) + 1.0
+    if variant == 2:
+        x = (x > 0).astype(float)
+    x = np.array(x, dtype=float)
+    chosen = rng.choice(w.shape[1], int(rng.integers(1, 3)), replace=False)  # item j is of factor j modulo k
+    row = int(len(x) * rng.uniform(0.2, 0.8))
+    ends = [0.0, 6.0, 1.0][variant]
+    x[row:, chosen] = ends - x[row:, chosen]
+    names = tuple(framed(x).columns[np.sort(chosen)])
+    likelihood = ("normal", "ordinal", "bernoulli")[variant]
+    return Case(framed(x), w, likelihood, {}, ("over all rows they cancel",), names)
+
+
 KINDS: dict[str, Callable[[int], Case]] = {
     "near_copy": near_copy, "dependent": dependent, "one_hot": one_hot, "shares": shares,
     "duplicates": duplicates, "careless": careless, "cell": cell, "blocks": blocks, "likert": likert,
@@ -579,8 +601,8 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "linked_blocks": linked_blocks, "curved_copy": curved_copy, "named_groups": named_groups,
     "far_from_zero": far_from_zero, "near_duplicates": near_duplicates, "group_cell": group_cell,
     "batches_of_counts": batches_of_counts, "batches_of_levels": batches_of_levels, "far_counts": far_counts,
-    "joined": joined, "straightlined": straightlined,
-    "beyond_covariates": beyond_covariates,
+    "joined": joined, "straightlined": straightlined, "beyond_covariates": beyond_covariates,
+    "sign_change": sign_change,
 }  # fmt: skip
 
 

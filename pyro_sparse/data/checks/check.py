@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...findings.finding import Finding
 from ...likelihoods import Likelihood, LikelihoodLike, get_likelihood
@@ -27,6 +28,7 @@ from .kinds import chosen_kinds, entry_mistakes, few_levels, missing_codes, seve
 from .missing import separate_columns
 from .near_rows import nearly_repeated_rows
 from .rows import outlying_cells, outlying_rows, repeated_rows
+from .sign_changes import sign_changes, sign_changes_of_levels
 from .straightlining import straightlined_rows
 from .tails import heavy_tails
 
@@ -76,8 +78,9 @@ def check_table(
     nearly or in every cell, or are on another scale; rows with one answer to all questions; columns of
     another table that was joined; cells that make their column; codes, counts, levels and yes or no under the
     normal likelihood; codes for missing cells, cells that were filled in; heavy tails; columns hardly seen
-    together; batches of rows, or clusters; covariates whose effects are no lines; counts that vary more, or
-    less, than their likelihood; how many rows survey weights leave.
+    together; batches of rows, or clusters; columns whose sign changes at a row, or in a group; covariates
+    whose effects are no lines; counts that vary more, or less, than their likelihood; how many rows survey
+    weights leave.
 
     Examples
     --------
@@ -116,8 +119,6 @@ def _findings(cells: Cells, table: Table, likelihood: Likelihood) -> list[Findin
         (cells, slice(None)) if columns is None else (cells.of(columns, part.name), columns)
         for part, columns in likelihood.families()
     ]
-    of_numbers = [columns for family, columns in families if family.is_normal]
-    numbers = [j for columns in of_numbers if not isinstance(columns, slice) for j in columns]
     mistakes = [
         finding
         for family, _ in families
@@ -156,11 +157,6 @@ def _findings(cells: Cells, table: Table, likelihood: Likelihood) -> list[Findin
         beside = np.delete(cells.view, columns, 1)
         counts += underdispersed_counts(family)
         counts += overdispersed_counts(family, beside if beside.shape[1] else None) if not mistakes else []
-    beyond = [] if repeats or mistakes else beyond_covariates(cells, table)
-    # a column of row numbers is a trend
-    groups = [] if repeats or mistakes or beyond else row_groups(cells, numbers)
-    if not (groups or repeats or mistakes or beyond):
-        groups = [finding for family, _ in families for finding in clustered_rows(family.without(far))]
     return [
         *mistakes,
         *kinds,
@@ -176,7 +172,26 @@ def _findings(cells: Cells, table: Table, likelihood: Likelihood) -> list[Findin
         *far_cells,
         *filled,
         *of_tails,
-        *beyond,
-        *groups,
+        *(_unlike_rows(cells, table, families, far) if not (repeats or mistakes) else []),
         *counts,
     ]
+
+
+def _unlike_rows(
+    cells: Cells, table: Table, families: list[tuple[Cells, Any]], far: NDArray[np.int_]
+) -> list[Finding]:
+    """Rows that are not one sample: what covariates leave, batches and clusters, signs that change.
+
+    Of several causes the first one is said, since one looks like another.
+    """
+    if beyond := beyond_covariates(cells, table):
+        return beyond
+    of_numbers = [columns for family, columns in families if family.is_normal]
+    numbers = [j for columns in of_numbers if not isinstance(columns, slice) for j in columns]
+    groups = row_groups(cells, numbers)
+    signs = sign_changes(cells, numbers, bool(groups))
+    if groups:
+        return [*groups, *signs]
+    signs = signs or sign_changes_of_levels(cells, table)
+    clusters = [finding for family, _ in families for finding in clustered_rows(family.without(far))]
+    return [*clusters, *signs]

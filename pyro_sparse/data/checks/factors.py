@@ -24,6 +24,11 @@ _OF_ALL_EDGES = {
         "rows)",
         "leave out the rows that were careless, fit again, and compare",
     ),
+    "signs": (
+        "edges of {columns} have one sign in some rows and the other in the rest (correlations of {size:.2f} "
+        "and more), and cancel over all rows",
+        "reverse these columns in the rows of one side, or fit the two sides by themselves",
+    ),
 }
 _MOSTLY = 0.75  # of a factor's effects: two copies beside two other items of their factor have some .65
 
@@ -34,7 +39,8 @@ def doubted_by_columns(
     """A doubt on each factor that stands mostly on columns which copy or follow from one another.
 
     Columns that repeat together ("joined") have a doubt on all their edges, and on such a factor, and so have
-    questions to which some rows have one answer ("answers"): false edges come on any of their factors.
+    questions to which some rows have one answer ("answers"): false edges come on any of their factors; and
+    columns whose sign changes ("signs"): their own edges cancel.
 
     Parameters
     ----------

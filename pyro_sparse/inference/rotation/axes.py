@@ -16,35 +16,12 @@ import numpy as np
 import torch
 
 from ..._utils.optimisers import eager
+from ..._utils.varimax import varimax
 
 __all__ = ["SILENT", "counted", "n_sizeable", "oblique", "obliques", "promax", "simple", "varimax"]
 
 SILENT = 1e-3  # of the largest total slope: a feature with less says nothing about axes
 BARRIER = 0.1  # weight of what keeps two factors apart
-
-
-def varimax(loadings: np.ndarray, max_iter: int = 500, tol: float = 1e-8) -> np.ndarray:
-    r"""Orthogonal rotation that maximises the variance of squared loadings (Kaiser 1958).
-
-    Parameters
-    ----------
-    loadings : ndarray (feature, factor)
-
-    Returns
-    -------
-    ndarray (factor, factor)
-        Rotation T; the rotated loadings are ``loadings @ T``.
-    """
-    rotation = np.eye(loadings.shape[1])
-    previous = 0.0
-    for _ in range(max_iter):
-        rotated = loadings @ rotation
-        u, s, vt = np.linalg.svd(loadings.T @ (rotated**3 - rotated * (rotated**2).mean(0)))
-        rotation = u @ vt
-        if s.sum() < previous * (1 + tol):
-            break
-        previous = float(s.sum())
-    return rotation
 
 
 def promax(loadings: np.ndarray, power: float = 4.0) -> tuple[np.ndarray, np.ndarray]:
