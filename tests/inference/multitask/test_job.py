@@ -96,7 +96,7 @@ def test_a_ridge_finds_the_space_and_not_the_axes():
     fit = fit_of(inner="ridge", restarts=1)
     z = np.column_stack([fit.transform().reshape(-1, K), np.ones(T * N)])
     true = Z.reshape(-1, K)
-    left = true - z @ np.linalg.lstsq(z, true)[0]
+    left = true - z @ np.linalg.lstsq(z, true, rcond=None)[0]
     assert (left.var(0) < 0.02 * true.var(0)).all()
     assert "single latents mean nothing" in fit.warnings[0]
     assert np.isnan(fit.found).all()
@@ -236,7 +236,7 @@ def test_folding_changes_the_axes_and_not_the_space():
     after = model.encode(exact.inputs).detach().reshape(-1, K).numpy()
     assert after.std(0) == pytest.approx(np.ones(K), rel=1e-2)
     centred = before - before.mean(0)
-    answer = np.linalg.lstsq(centred, after - after.mean(0))
+    answer = np.linalg.lstsq(centred, after - after.mean(0), rcond=None)
     assert np.abs(centred @ answer[0] - after + after.mean(0)).max() < 1e-9
     assert mcc(Z.reshape(-1, K), after).value > 0.9999
     assert found.agreement >= 1
