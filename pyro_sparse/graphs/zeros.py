@@ -169,7 +169,7 @@ def _unpinned(rows: Bools, columns: NDArray[np.intp], unanchored: NDArray[np.int
     block, row, latent = np.nonzero(matchable)
     n, m = len(rows), len(unanchored)
     total = len(columns) * m
-    i, c = (at.astype(np.int32) for at in (block * n + row, block * m + latent))  # SciPy 1.12 wants them
+    i, c = (at.astype(np.int32) for at in (block * n + row, block * m + latent))  # older SciPy wants these
     graph = csr_array((np.ones(len(i), dtype=bool), (i, c)), shape=(len(columns) * n, total))
     matched = maximum_bipartite_matching(graph, perm_type="column")  # the latent of each row, or -1
     took = np.zeros(total, dtype=bool)

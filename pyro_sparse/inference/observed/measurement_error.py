@@ -117,9 +117,9 @@ def _finding(share: NDArray[np.float64], model: ErrorModel, sequences: Sequences
     out_of = [(target, names[j]) for target in names for j in order]
     return Finding(
         "measurement",
-        f"{shown}{more} look measured with error: errors beside one lag explain the frames better than up to "
-        f"{_LAGS} lags without error; variables that tell more of them than one frame then seem to drive "
-        "them, and older frames to act",
+        f"{shown}{more} look measured with error, or moved by something unmeasured: errors beside one lag "
+        f"explain the frames better than up to {_LAGS} lags without error; variables that tell more of them "
+        "than one frame then seem to drive them, and older frames to act",
         "average repeated measurements, or fit a model of states behind them (LatentTransition); "
         "otherwise take these edges for associations",
         "doubt",

@@ -225,9 +225,9 @@ def error_model(pieces: Pieces, may_err: NDArray[np.bool_], wanted: float = -np.
         fewer_edges[tuple(np.argwhere(edges)[drop[drop < n_edges]].T)] = False
         fewer_errors[np.flatnonzero(with_error)[drop[drop >= first_root] - first_root]] = False
         candidate = _Likelihood(pieces, fewer_errors, fewer_edges)
-        found, better = candidate.maximised(np.delete(flat, drop))
+        moved, better = candidate.maximised(np.delete(flat, drop))
         if better >= score:
-            likelihood, flat, score, edges, with_error = candidate, found, better, fewer_edges, fewer_errors
+            likelihood, flat, score, edges, with_error = candidate, moved, better, fewer_edges, fewer_errors
             drop = likelihood.needless(flat)
         elif len(drop) > 1:
             drop = drop[:-1]

@@ -102,9 +102,9 @@ def timing_findings(
     for given in _given_columns(sequences):
         if given.name in findings:
             continue
-        found = _follows(given, steps, sequences) or _of_another_row(given, steps, sequences)
-        if found is not None:
-            findings[given.name] = found
+        finding = _follows(given, steps, sequences) or _of_another_row(given, steps, sequences)
+        if finding is not None:
+            findings[given.name] = finding
     return list(findings.values())
 
 
