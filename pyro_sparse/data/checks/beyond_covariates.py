@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from ..._utils.wording import listed
 from ...findings.finding import Finding
 from ._cells import MOST_COLUMNS, Cells, components_of
 
@@ -179,7 +180,9 @@ def what_is_beyond(
     kind = chosen[0].kind
     names = [" and ".join(map(repr, shape.names)) for shape in chosen if shape.kind == kind]
     said = {
-        "curve": f"effects of {', '.join(names)} are curves",
+        "curve": f"effects of {listed(names)} are curves"
+        if names[1:]
+        else f"the effect of {names[0]} is a curve",
         "product": f"effects of {', and of '.join(names)} depend on each other",
         "values": f"rows with one value of {names[0]} are alike beyond its effect, as pupils of a school are",
         "near": f"rows near one another in {names[0]} are alike beyond its effect",

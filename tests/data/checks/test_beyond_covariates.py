@@ -29,7 +29,7 @@ def curve(seed):
     rng, x = table(seed)
     age = rng.uniform(20, 70, N)
     x += 0.4 * stats.zscore((age - 45) ** 2)[:, None] * rng.choice([-1, 1], 12)
-    return x, {"age": age, "height": rng.normal(170, 9, N)}, "effects of 'age' are curves"
+    return x, {"age": age, "height": rng.normal(170, 9, N)}, "the effect of 'age' is a curve"
 
 
 def product(seed):

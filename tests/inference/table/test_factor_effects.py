@@ -124,7 +124,7 @@ def test_clusters_of_rows_with_one_value_are_said(world):
 def test_a_curve_is_said(world):
     (fit, idata, *_), about, *_ = world
     score = np.asarray(fit.transform())[:, 0] + np.random.default_rng(0).normal(size=N)
-    with pytest.warns(RuntimeWarning, match="effects of 'mood' are curves"):
+    with pytest.warns(RuntimeWarning, match="the effect of 'mood' is a curve"):
         ps.factor_effects(fit, idata, {"mood": np.sqrt(np.maximum(score + 2, 0)) * np.resize([-1, 1], N)})
 
 
