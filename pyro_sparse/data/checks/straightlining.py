@@ -210,8 +210,8 @@ def _finding(
 ) -> Finding:
     names = [cells.features[j] for j in items]
     at = [cells.rows[i] for i in np.flatnonzero(rows)]
-    turned = [name for name, is_turned in zip(names, is_reversed, strict=True) if is_turned]
-    counted = f", {listed(turned, 4)} counted in reverse" if turned else ""
+    reversed_names = [name for name, of_name in zip(names, is_reversed, strict=True) if of_name]
+    counted = f", {listed(reversed_names, 4)} counted in reverse" if reversed_names else ""
     return Finding(
         "answers",
         f"{len(at)} of {len(rows)} rows have one answer to {all_of} of {len(names)} columns "
