@@ -23,8 +23,10 @@ _COUNT_ROWS = 20
 _FEW_COUNTS = 10.0  # mean of a count from which normal noise is near enough
 _MEMBERS = 0.1  # share of the tasks from which a kind of outcome is more than a rounded column
 _LEAST_CODED = 3  # outcomes in all that are a code
-_COPY, _COPY_ROWS = 0.999, 6  # correlation of an outcome and a feature that is it, and rows that show it
-_MOSTLY, _LEAST_TASKS = 0.5, 3  # of the tasks
+# Correlation of an outcome and a feature that is it, but for rounding, and rows that show it. Outcomes that
+# one of two features dominates, without noise, correlate .999 with it in half of the tasks.
+_COPY, _COPY_ROWS = 0.99999, 6
+_MOSTLY, _LEAST_TASKS = 0.8, 3  # of the tasks
 # Standard deviations of a feature in two sets of tasks, each a tenth of them, a factor of 3 apart and less
 # within each: other units are 10 or more, tasks with half of a feature's range 2.
 _OTHER_UNITS, _UNIT_SHARE, _UNIT_ROWS, _UNIT_TASKS = 3.0, 0.1, 8, 10

@@ -89,6 +89,8 @@ def test_an_outcome_among_the_features_is_told():
     assert "in 12 of 12 tasks" in doubt.message and doubt in task_findings(as_tasks(leaked, y), 3)
     leaked[4:, :, -1] = np.random.default_rng(0).normal(size=leaked[4:, :, -1].shape)
     assert not outcomes_among_features(as_tasks(leaked, y))  # of four tasks of twelve it is
+    two = x[..., :2] @ np.array([1.0, 0.02])  # without noise, and nearly one feature in all tasks
+    assert not outcomes_among_features(as_tasks(x, two))
     noiseless = np.einsum("tsf,tf->ts", x, np.eye(x.shape[2])[np.arange(12) % x.shape[2]])
     assert not outcomes_among_features(as_tasks(x, noiseless))  # a feature each, and not the same one
 
