@@ -25,7 +25,7 @@ from scipy import stats
 
 from ...findings.finding import Finding
 from ._cells import Cells, correlation
-from .copula import copula_tables, normal_scores
+from .copula import column_scores, copula_tables
 
 if TYPE_CHECKING:
     from sklearn.mixture import GaussianMixture as Mixture
@@ -99,7 +99,7 @@ def clustered_rows(cells: Cells) -> list[Finding]:
     values, mask = cells.view[rows], cells.mask[rows]
     if not mask.any(0).all():
         return []
-    z = normal_scores(values, mask)
+    z = column_scores(values, mask)
     y = _components(z, None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a mixture has not converged: its BIC is then lower, no more
@@ -113,7 +113,7 @@ def clustered_rows(cells: Cells) -> list[Finding]:
             return []
         tables = copula_tables(values, mask, rng)
         for _ in range(_COPULA_TABLES):
-            of_copula = _gain(_components(normal_scores(next(tables), mask), y.shape[1]), partition.k)
+            of_copula = _gain(_components(column_scores(next(tables), mask), y.shape[1]), partition.k)
             if partition.gain < max(_TIMES_COPULA * of_copula, of_copula + min(excess) * len(y)):
                 return []
     return [

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from ._cells import correlation
+from ._cells import correlation, normal_scores
 
-__all__ = ["copula_tables", "normal_scores"]
+__all__ = ["column_scores", "copula_tables"]
 
 Array = NDArray[np.float64]
 
@@ -24,7 +24,7 @@ _MOST_CORRELATED = 0.99
 _LEAST_EIGENVALUE = 0.02
 
 
-def normal_scores(values: Array, mask: NDArray[np.bool_]) -> Array:
+def column_scores(values: Array, mask: NDArray[np.bool_]) -> Array:
     """Normal scores of each column's ranks, of variance 1; 0 where missing.
 
     Parameters
@@ -35,7 +35,7 @@ def normal_scores(values: Array, mask: NDArray[np.bool_]) -> Array:
     """
     z = np.zeros(values.shape)
     for j, observed in enumerate(mask.T):
-        score = stats.norm.ppf(stats.rankdata(values[observed, j]) / (observed.sum() + 1))
+        score = normal_scores(values[observed, j])
         score -= score.mean()
         z[observed, j] = score / max(float(score.std()), 1e-9)
     return z
@@ -68,10 +68,10 @@ def copula_tables(values: Array, mask: NDArray[np.bool_], rng: np.random.Generat
         return np.stack(cells, 1)
 
     # ties lower correlations of scores: those of the normal variables are raised until the table's come out
-    wanted, everywhere = correlation(normal_scores(values, mask), mask), np.ones((_ROWS, len(margins)), bool)
+    wanted, everywhere = correlation(column_scores(values, mask), mask), np.ones((_ROWS, len(margins)), bool)
     r = _positive(wanted)
     for _ in range(_STEPS):
-        made = correlation(normal_scores(drawn(r, _ROWS), everywhere), everywhere)
+        made = correlation(column_scores(drawn(r, _ROWS), everywhere), everywhere)
         r = _positive(np.clip(r + wanted - made, -_MOST_CORRELATED, _MOST_CORRELATED))
     while True:
         yield drawn(r, len(values))

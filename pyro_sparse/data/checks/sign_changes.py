@@ -34,7 +34,8 @@ from scipy import stats
 
 from ..._utils.varimax import varimax
 from ...findings.finding import Finding
-from ._cells import MOST_COLUMNS, Cells, naming, normal_scores
+from ._cells import MOST_COLUMNS, Cells, naming
+from .copula import column_scores
 from .groups import row_groups
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def sign_changes(cells: Cells, numbers: list[int], has_groups: bool = False) -> 
     n_rows, n_features = cells.view.shape
     if not cells.is_whole or n_rows < _LEAST_ROWS or not _LEAST_COLUMNS <= n_features <= MOST_COLUMNS:
         return []
-    z = _scores(cells)
+    z = column_scores(cells.view, cells.mask)
     if has_groups:
         row = _clearest_row(z, cells.mask)
         if row is None:
@@ -135,7 +136,7 @@ def sign_changes_of_levels(cells: Cells, table: Table) -> list[Finding]:
         if chance > _CHANCE:
             break
         order, row = np.argsort(rows, kind="stable"), int((~rows).sum())
-        z = _centred(_scores(cells), cells.mask, np.column_stack([~rows, rows]))
+        z = _centred(column_scores(cells.view, cells.mask), cells.mask, np.column_stack([~rows, rows]))
         change, _ = _undone(z[order], cells.mask[order], row)
         # of two levels each differs from the other, and of several the others from one that does
         if change.columns and not named & set(change.columns):
@@ -160,7 +161,7 @@ def _chances_of_levels(cells: Cells, number: NDArray[np.int_], n_levels: int) ->
     """For each level the probability that some column's products differ so much there from the other rows."""
     has_level = number[:, None] == np.arange(n_levels)
     # centred after ranks: ranks of what means leave of yes and no are those of the means
-    z = _centred(_scores(cells), cells.mask, has_level)
+    z = _centred(column_scores(cells.view, cells.mask), cells.mask, has_level)
     loadings = _loadings(z)
     scores = z @ loadings
     height = np.zeros(n_levels)
@@ -193,16 +194,6 @@ def _changes(z: Array, mask: Mask) -> list[_Change]:
             break
         changes.append(change)
     return changes
-
-
-def _scores(cells: Cells) -> Array:
-    """Normal scores of each column's seen cells, of variance 1; 0 where missing, and in constant columns."""
-    z = np.zeros(cells.view.shape)
-    for j, seen in enumerate(cells.mask.T):
-        scores = normal_scores(cells.view[seen, j])
-        spread = scores.std() if len(scores) else 0.0
-        z[seen, j] = (scores - scores.mean()) / spread if spread > 1e-9 else 0.0
-    return z
 
 
 def _clearest_row(z: Array, mask: Mask) -> int | None:

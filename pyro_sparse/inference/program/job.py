@@ -121,7 +121,7 @@ class ProgramJob:
         values = fit.values()
         estimates = {site.name: values[site.name].to(self.device) for site in fit.layout.parameters}
         fit.findings += [
-            *unread_data(self.model, self.data, estimates, device=self.device),
+            *unread_data(self.density),
             *compared_with_prior(
                 self.model, self.data, fit.factor_names, estimates, seed=self.seed, device=self.device
             ),

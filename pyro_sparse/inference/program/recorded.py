@@ -147,10 +147,11 @@ class RecordedDensity:
         self.seen = self._tensors["seen"].to(torch.float64)
         torch.manual_seed(seed)
         with default_dtype(torch.float64), default_device(device):
-            drawn = [
-                read_layout(program.program, self._view(c if tables is not None else None))
-                for c in range(n_chains)
-            ]
+            views = [self._view(c if tables is not None else None) for c in range(n_chains)]
+            drawn = [read_layout(program.program, view) for view in views]
+        self.names_read = frozenset().union(
+            *(view.names_read for view in views)
+        )  # of the data, by the program
         self.layout: Layout = drawn[0][0]
         self._check_bounds(drawn)
         self.start: Position = {

@@ -8,6 +8,7 @@ import pyro.distributions as dist
 import torch
 
 import pyro_sparse as ps
+from pyro_sparse.inference.program.recorded import RecordedDensity
 from pyro_sparse.inference.program.unread import unread_data
 
 
@@ -25,10 +26,10 @@ def test_names_that_a_program_never_reads_are_told():
     rng = np.random.default_rng(0)
     rows = {"age": rng.normal(size=30), "site": list("abc") * 10, "income": rng.normal(size=30)}
     x, model = rng.normal(size=(30, 4)), ps.Program(program, n_factors=2)
-    (note,) = unread_data(model, ps.Data(x, rows=rows, features={"length": np.ones(4)}))
+    (note,) = unread_data(RecordedDensity(model, ps.Data(x, rows=rows, features={"length": np.ones(4)}), 2))
     assert "never reads d.income and d.length" in note.message and not note.is_doubt
     del rows["income"]
-    assert unread_data(model, ps.Data(x, rows=rows)) == []
+    assert unread_data(RecordedDensity(model, ps.Data(x, rows=rows), 2)) == []
     fit = ps.fit(
         model, ps.Data(x, rows={**rows, "b": np.ones(30)}), restarts=1, seed=0, sweeps=40, progress=False
     )
