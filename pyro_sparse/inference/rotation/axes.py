@@ -17,6 +17,7 @@ import torch
 
 from ..._utils.optimisers import eager
 from ..._utils.varimax import varimax
+from ._compiled_axes import AVAILABLE, adam_steps
 
 __all__ = ["SILENT", "counted", "n_sizeable", "oblique", "obliques", "promax", "simple", "varimax"]
 
@@ -122,19 +123,29 @@ def obliques(
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(n_starts, n_factors, n_factors, generator=generator, dtype=torch.float64).numpy()
     map_ = varimax(loadings) + np.linspace(0.0, 1.0, n_starts).reshape(-1, 1, 1) * noise
-    moved = torch.as_tensor(map_)  # the same memory: slopes of such small matrices are quicker in numpy
-    optimiser = eager(torch.optim.Adam)([moved], lr=0.05)
-    for step in range(steps):
-        small = epsilon[0] * (epsilon[1] / epsilon[0]) ** (step / (steps - 1))
-        optimiser.param_groups[0]["lr"] = 0.05 * (1 - step / steps) + 1e-3
-        moved.grad = torch.as_tensor(_slope(map_, loadings, small))
-        optimiser.step()
+    done = np.arange(steps)
+    smoothing = epsilon[0] * (epsilon[1] / epsilon[0]) ** (done / (steps - 1))
+    rate = 0.05 * (1 - done / steps) + 1e-3
+    if AVAILABLE:
+        adam_steps(map_, np.ascontiguousarray(loadings, dtype=float), smoothing, rate, BARRIER)
+    else:
+        _descend(map_, loadings, smoothing, rate)
     rotated, unit, _, _ = _rotated(map_, loadings)
     cost = (rotated**2 / (rotated**2 + epsilon[1])).sum((1, 2))
     correlation = np.swapaxes(unit, -1, -2) @ unit
     worst = np.abs(correlation - np.eye(n_factors)).max((1, 2))
     order = [r for r in cost.argsort(kind="stable") if worst[r] < max_correlation and np.isfinite(cost[r])]
     return [(rotated[r], correlation[r]) for r in order]
+
+
+def _descend(map_: np.ndarray, loadings: np.ndarray, smoothing: np.ndarray, rate: np.ndarray) -> None:
+    """`adam_steps` by torch, `map_` in place."""
+    moved = torch.as_tensor(map_)  # the same memory: slopes of such small matrices are quicker in numpy
+    optimiser = eager(torch.optim.Adam)([moved], lr=0.05)
+    for small, step in zip(smoothing, rate, strict=True):
+        optimiser.param_groups[0]["lr"] = float(step)
+        moved.grad = torch.as_tensor(_slope(map_, loadings, float(small)))
+        optimiser.step()
 
 
 def _rotated(turn: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

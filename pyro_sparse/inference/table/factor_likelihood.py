@@ -16,6 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ._compiled_factor_likelihood import AVAILABLE, derivatives
+
 __all__ = [
     "EdgeTests",
     "FactorFit",
@@ -117,6 +119,12 @@ def _derivatives(
 ) -> tuple[Array, Array]:
     """Gradient and expected information by these loadings, correlations, and all log noise variances."""
     n, (features, factors), (first, second) = moments.n_rows, edges, pairs
+    if AVAILABLE:
+        covariance, *matrices = (
+            np.ascontiguousarray(part, dtype=float)
+            for part in (moments.covariance, fit.loadings, fit.correlations, fit.noise, precision)
+        )
+        return derivatives(covariance, float(n), *matrices, features, factors, first, second)
     through = fit.loadings @ fit.correlations
     weighted, turned = precision @ through, precision @ fit.loadings
     within, between = through.T @ weighted, through.T @ turned

@@ -28,6 +28,7 @@ from scipy.stats import chi2
 from ..rotation.axes import obliques, promax, varimax
 from .factor_likelihood import (
     Array,
+    EdgeTests,
     FactorFit,
     Mask,
     Moments,
@@ -317,10 +318,13 @@ def improved(
         return None
     level = graph_level(moments, now)
     kinds = (_dropped_edges, _added_edges) * edges + (_dropped_pairs, _added_pairs) * correlations
+    tests = edge_tests(moments, now)
     for _ in range(_ROUNDS):
         before = level
         for kind in kinds:
-            now, level = _changed(moments, now, level, kind(moments, now))
+            new, level = _changed(moments, now, level, kind(moments, now, tests))
+            if new is not now:
+                now, tests = new, edge_tests(moments, new)
         if level <= before:
             break
     end = maximum_likelihood(moments, now, **_FINE)
@@ -362,18 +366,18 @@ def _changed(moments: Moments, now: FactorFit, level: float, changes: _Changes) 
     return now, level
 
 
-def _dropped_edges(moments: Moments, fit: FactorFit) -> _Changes:
+def _dropped_edges(moments: Moments, fit: FactorFit, tests: EdgeTests) -> _Changes:
     """Of each feature the edge that costs least to drop."""
-    loss = edge_tests(moments, fit).loss
+    loss = tests.loss
     column, rows = loss.argmin(1), np.arange(len(loss))
     first, further = _edge_costs(moments, fit, -1)
     saved = np.where(fit.edge.sum(1) > 1, further, first)
     return _Changes(saved - loss[rows, column], rows, column, of_edges=True, present=False)
 
 
-def _added_edges(moments: Moments, fit: FactorFit) -> _Changes:
+def _added_edges(moments: Moments, fit: FactorFit, tests: EdgeTests) -> _Changes:
     """Of each feature the edge that gains most."""
-    gain = edge_tests(moments, fit).gain
+    gain = tests.gain
     column, rows = gain.argmax(1), np.arange(len(gain))
     first, further = _edge_costs(moments, fit, 1)
     paid = np.where(fit.edge.any(1), further, first)
@@ -391,17 +395,17 @@ def _edge_costs(moments: Moments, fit: FactorFit, more: int) -> tuple[float, flo
     return 0.5 * np.log(moments.n_rows), (after - before) * more
 
 
-def _dropped_pairs(moments: Moments, fit: FactorFit) -> _Changes:
+def _dropped_pairs(moments: Moments, fit: FactorFit, tests: EdgeTests) -> _Changes:
     """Correlations that are not worth a parameter."""
     rows, columns = np.triu_indices(len(fit.correlated), 1)
-    worth = 0.5 * np.log(moments.n_rows) - edge_tests(moments, fit).pair_loss[rows, columns]
+    worth = 0.5 * np.log(moments.n_rows) - tests.pair_loss[rows, columns]
     return _Changes(worth, rows, columns, of_edges=False, present=False)
 
 
-def _added_pairs(moments: Moments, fit: FactorFit) -> _Changes:
+def _added_pairs(moments: Moments, fit: FactorFit, tests: EdgeTests) -> _Changes:
     """Correlations that are."""
     rows, columns = np.triu_indices(len(fit.correlated), 1)
-    worth = edge_tests(moments, fit).pair_gain[rows, columns] - 0.5 * np.log(moments.n_rows)
+    worth = tests.pair_gain[rows, columns] - 0.5 * np.log(moments.n_rows)
     return _Changes(worth, rows, columns, of_edges=False, present=True)
 
 

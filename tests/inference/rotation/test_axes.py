@@ -10,6 +10,7 @@ from sklearn.decomposition._factor_analysis import _ortho_rotation
 
 from pyro_sparse.graphs.alignment import align, match_columns, similarity
 from pyro_sparse.inference.rotation import axes
+from pyro_sparse.inference.rotation._compiled_axes import AVAILABLE
 from pyro_sparse.inference.rotation.axes import n_sizeable, oblique, simple, varimax
 
 
@@ -125,3 +126,17 @@ def test_slope_is_that_of_autograd():
     cost = (found**2 / (found**2 + 0.2)).sum() - axes.BARRIER * torch.logdet(unit.mT @ unit).sum()
     cost.backward()
     np.testing.assert_allclose(axes._slope(turn.detach().numpy(), a.numpy(), 0.2), turn.grad)
+
+
+@pytest.mark.skipif(not AVAILABLE, reason="the extra 'fast' is not installed")
+@pytest.mark.parametrize("k", [2, 4])
+def test_compiled_steps_are_those_of_torch(k, monkeypatch):
+    rng = np.random.default_rng(k)
+    loadings = structure(rng, k=k) @ ortho_group.rvs(k, random_state=1) + 0.05 * rng.normal(size=(24, k))
+    compiled = axes.obliques(loadings[:, ::-1], steps=40)
+    monkeypatch.setattr(axes, "AVAILABLE", False)
+    plain = axes.obliques(loadings[:, ::-1], steps=40)
+    assert len(compiled) == len(plain) > 1
+    for ours, theirs in zip(compiled, plain, strict=True):
+        np.testing.assert_allclose(ours[0], theirs[0], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(ours[1], theirs[1], rtol=0, atol=1e-9)

@@ -7,6 +7,8 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.decomposition import FactorAnalysis
 
+from pyro_sparse.inference.table import factor_likelihood
+from pyro_sparse.inference.table._compiled_factor_likelihood import AVAILABLE
 from pyro_sparse.inference.table.factor_likelihood import (
     FactorFit,
     Moments,
@@ -123,3 +125,18 @@ def test_likelihood_of_seen_cells_is_that_of_normal_distributions(missing):
         if at.any()
     )
     assert observed_log_likelihood(np.where(mask, x, 0.0), mask, fit) == pytest.approx(want)
+
+
+@pytest.mark.skipif(not AVAILABLE, reason="the extra 'fast' is not installed")
+@pytest.mark.parametrize("correlated", [True, False])
+def test_compiled_derivatives_are_those_of_numpy(correlated, monkeypatch):
+    x, loadings = rows()
+    moments = moments_of(x)
+    begun = start(loadings != 0, correlated)
+    compiled = maximum_likelihood(moments, begun, steps=3), edge_tests(moments, begun)
+    monkeypatch.setattr(factor_likelihood, "AVAILABLE", False)
+    plain = maximum_likelihood(moments, begun, steps=3), edge_tests(moments, begun)
+    np.testing.assert_allclose(compiled[0].loadings, plain[0].loadings, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(compiled[0].correlations, plain[0].correlations, rtol=0, atol=1e-9)
+    for ours, theirs in zip(compiled[1], plain[1], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)

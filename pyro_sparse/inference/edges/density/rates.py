@@ -51,9 +51,8 @@ def drawn_log_odds(
     rng : numpy.random.Generator
     """
     axes = (-2, -1) if shared else (-2,)
-    a, b = (np.broadcast_to(parameter, free.shape[-1:])[: 1 if shared else None] for parameter in prior)
-    n_edges = (edge & free).sum(axes, keepdims=True)
-    size = np.broadcast_to(free.sum(axes, keepdims=True), n_edges.shape)
+    a, b = (np.broadcast_to(of_rates, free.shape[-1:])[:1] for of_rates in prior) if shared else prior
+    n_edges, size = (edge & free).sum(axes, keepdims=True), free.sum(axes, keepdims=True)
     if edge_offset is None:
         # Two gammas rather than a beta: log odds stay finite however sure they are.
         yes = np.maximum(rng.gamma(a + n_edges), 1e-300)
@@ -61,7 +60,7 @@ def drawn_log_odds(
         odds = np.log(yes) - np.log(no)
     else:
         odds = _informed(n_edges, free, a, b, edge_offset, axes, now[..., :1] if shared else now, rng)
-    return np.broadcast_to(odds, (len(edge), 1, edge.shape[-1])).copy()
+    return np.broadcast_to(odds, (len(edge), 1, edge.shape[-1])).copy() if shared else odds
 
 
 def log_density(log_odds: Array, prior: tuple[Array, Array], shared: bool) -> Array:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....graphs.alignment import agreement_matrix, align, apply_alignment, match_columns, similarity
+from ._compiled_alignment import AVAILABLE, matched
 
 __all__ = ["Frame"]
 
@@ -67,7 +68,15 @@ class Frame:
         if loading is None:
             n, _, k = self.pivot.shape
             return np.tile(np.arange(k), (n, 1)), np.ones((n, k))
-        return self._of(_solid(loading), self.pivot)
+        if not (AVAILABLE and self.signed):
+            return self._of(_solid(loading), self.pivot)
+        turn, sign = self.turns(None)
+        loading, clear = np.ascontiguousarray(loading, dtype=float), np.ones(len(turn), dtype=bool)
+        for members in self.groups:
+            clear &= matched(loading, self.pivot, members, _NOTHING, turn, sign)
+        if not clear.all():
+            turn[~clear], sign[~clear] = self._of(_solid(loading[~clear]), self.pivot[~clear])
+        return turn, sign
 
     @property
     def learns(self) -> bool:

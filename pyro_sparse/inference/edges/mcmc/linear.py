@@ -221,12 +221,12 @@ class LinearChains:
     def _noise(self, squares: Array, count: Array, rng: np.random.Generator) -> Array:
         """Variances given the sums of squared residuals, (chain, feature)."""
         a, b = self.noise_prior
-        shape = squares.shape
-        if self.shared_noise:
-            squares = squares.sum(-1, keepdims=True)
-            count = np.broadcast_to(count, shape).sum(-1, keepdims=True)
-        drawn = (b + squares / 2) / rng.gamma(a + count / 2, size=squares.shape)
-        return np.broadcast_to(drawn, shape).copy()
+        if not self.shared_noise:
+            return (b + squares / 2) / rng.standard_gamma(a + count / 2, squares.shape)
+        total = squares.sum(-1, keepdims=True)
+        count = np.broadcast_to(count, squares.shape).sum(-1, keepdims=True)
+        drawn = (b + total / 2) / rng.standard_gamma(a + count / 2, total.shape)
+        return np.broadcast_to(drawn, squares.shape).copy()
 
     @staticmethod
     def _spread(weight: Array, moments: Moments) -> Array:
@@ -264,7 +264,11 @@ class LinearChains:
     @property
     def _loadings_compile(self) -> bool:
         """Whether columns can be drawn in machine code, from the same random numbers."""
-        return COMPILED and isinstance(self.density, SpikeSlab) and bool(np.any(self.density.ratio))
+        return COMPILED and self._has_compiled_density
+
+    @cached_property
+    def _has_compiled_density(self) -> bool:
+        return isinstance(self.density, SpikeSlab) and bool(np.any(self.density.ratio))
 
     def _column(
         self, k: int, weight: Array, state: LinearState, gram: Array, cross: Array

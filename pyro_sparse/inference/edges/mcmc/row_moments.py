@@ -198,13 +198,13 @@ class RowMoments:
         rows = np.bincount(self.pattern, minlength=len(self.seen)).astype(float)
         return (self.n + rows @ self.seen)[None]
 
-    @property
+    @cached_property
     def sums(self) -> tuple[Array, Array]:
         """D'x of each feature (chain or 1, feature, coefficient), and its sum of squares (…, feature)."""
         q, diagonal = self.n_known, np.diagonal(self.square, axis1=-2, axis2=-1)
         return self.square[:, q:, :q] + self._drawn_sums, diagonal[:, q:] + (self.x**2).sum(1)
 
-    @property
+    @cached_property
     def gram(self) -> Array:
         """D'D over the rows in which each feature was seen, (feature or 1, coefficient, coefficient)."""
         whole = self.square[:1, : self.n_known, : self.n_known]

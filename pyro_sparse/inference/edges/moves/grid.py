@@ -7,6 +7,8 @@ grid is as likely seen from each of them and the density is left alone (Liu and 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,8 +37,8 @@ def drawn_grid(
     shape: tuple[int, ...], places: int, widths: tuple[float, float], rng: np.random.Generator
 ) -> tuple[Array, NDArray[np.intp]]:
     """The random numbers of `grid`: logarithms of widths, and which place is the present one, (*shape)."""
-    least, most = np.log(widths)
-    return rng.uniform(least, most, size=shape), rng.integers(places, size=shape)
+    least, most = map(math.log, widths)
+    return least + (most - least) * rng.random(shape), rng.integers(places, size=shape)
 
 
 def moves(log_width: Array, present: NDArray[np.intp], places: int) -> Array:

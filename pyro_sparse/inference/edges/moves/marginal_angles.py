@@ -22,6 +22,7 @@ American Statistical Association 103(482), on summing out in part).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -152,8 +153,12 @@ class MarginalAngles:
     @property
     def compiles(self) -> bool:
         """Whether moves under normal noise can be machine code (`all_moved`)."""
+        return AVAILABLE and self._has_compiled_densities
+
+    @cached_property
+    def _has_compiled_densities(self) -> bool:
         known = isinstance(self.density, SpikeSlab) and type(self.correlation_prior) is LKJ
-        return AVAILABLE and known and bool(np.any(self.density.ratio))
+        return known and bool(np.any(self.density.ratio))
 
     def all_moved(
         self,
@@ -205,11 +210,15 @@ class MarginalAngles:
         weight, edge, cov = by_factor(weight), by_factor(edge), cov.copy()
         maps = np.tile(np.eye(k), (n, 1, 1))
         prior, spike = self.correlation_prior, float(np.max(density.ratio))
-        odds = by_factor(np.broadcast_to(log_odds + self._sure, (n, g, k)))
+        odds = log_odds + self._sure if self.must.any() else log_odds
+        log_slab, log_spike = (
+            by_factor(np.broadcast_to(level, (n, g, k)))
+            for level in (-np.logaddexp(0, -odds), -np.logaddexp(0, odds) - math.log(spike))
+        )
         angle_steps(
             np.ascontiguousarray(pairs), weight, edge, cov, np.linalg.slogdet(cov)[1], maps,
             np.moveaxis(gram, 1, -1).copy(), by_factor(centred), np.ascontiguousarray(noise),
-            -np.logaddexp(0, -odds), -np.logaddexp(0, odds) - np.log(spike), by_factor(self.permitted),
+            log_slab, log_spike, by_factor(self.permitted),
             density.laplace, spike, float(self.slab_scale),
             np.array(prior.concentration), prior.log_weights(k), np.ascontiguousarray(by), np.array(gumbel),
             uniform[:, 0].copy(), drawn,

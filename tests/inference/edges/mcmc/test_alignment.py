@@ -7,6 +7,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from pyro_sparse.inference.edges.mcmc import alignment
+from pyro_sparse.inference.edges.mcmc._compiled_alignment import AVAILABLE
 from pyro_sparse.inference.edges.mcmc.alignment import Frame
 
 TRUE = np.kron(np.eye(3), np.ones((5, 1)))
@@ -200,3 +202,20 @@ def test_a_draw_that_is_not_a_number_has_no_place():
     draws = np.stack([TRUE, np.full(TRUE.shape, np.nan)])
     with pytest.raises(ValueError, match="want finite numbers"):
         Frame(TRUE, [np.arange(3)], 2).turns(draws)
+
+
+@pytest.mark.skipif(not AVAILABLE, reason="the extra 'fast' is not installed")
+@pytest.mark.parametrize("groups", [[[0, 1, 2]], [[0, 2], [1]], [[0], [1], [2]]])
+def test_compiled_places_are_those_of_the_assignment(groups, monkeypatch):
+    """Of draws that are clear, of mixed ones, where two places want one factor, and with empty factors."""
+    rng = np.random.default_rng(0)
+    draws = np.stack([shuffled(rng) for _ in range(60)])
+    draws[20:40] += rng.normal(size=(20, *TRUE.shape))
+    draws[40:] *= rng.random((20, 1, 3)) < 0.6
+    draws[50:] += 1e-3  # next to nothing
+    frame = Frame(TRUE, [np.array(members) for members in groups], len(draws))
+    order, sign = frame.turns(draws)
+    monkeypatch.setattr(alignment, "AVAILABLE", False)
+    plain_order, plain_sign = frame.turns(draws)
+    np.testing.assert_array_equal(order, plain_order)
+    np.testing.assert_array_equal(sign, plain_sign)
