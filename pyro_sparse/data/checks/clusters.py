@@ -46,8 +46,6 @@ _NEAR_BEST = 0.5  # of the largest gain of the BIC: of such mixtures the one who
 # Thresholds are tuned on seeds from 1000 (benchmarks/NOTEBOOK.md, "Clusters of counts and levels").
 _LEAST_GAIN = 12.0  # of the BIC over one cluster
 _LEAST_GAIN_A_ROW = 0.05
-# Mean probability of a row's cluster, and gain a row over the best of the copula's tables, that go together.
-_APART = ((0.95, 0.1), (0.85, 0.2))
 _TIMES_COPULA = 2.0  # that gain, too: strong traits cut into two levels make clear clusters of their own
 _COPULA_TABLES = 5
 _DIFFERENT = 2.0  # standard errors between two clusters' means of a column
@@ -55,14 +53,39 @@ _LEAST_DIFFERENT = 0.6  # of the columns
 # Standard errors from the share of columns that normal shifts of this size make differ. From -2 on 11 of 600
 # clean tables were reported (seeds 2000 to 2359 and 2000 to 2239), six of them of factors that are yes or no.
 _AS_NORMAL_SHIFTS = -1.2
+_EXTREME = 10  # one column in so many may have shifts of any size: levels and counts that hardly vary within
 _FLIPS = 999
 _LEAST_SIGN_CHANCE = 0.02
 
 
+class _Apart(NamedTuple):
+    """How clear clusters have to be: pairs of the mean probability of a row's cluster and of the gain of the
+    BIC a row over the best of the copula's tables that go together; and whether equal cells are spread first.
+    """
+
+    excess: tuple[tuple[float, float], ...]
+    ties_spread: bool = False
+
+
+# A level that many rows share makes a cluster of its own, in the table and in its copula, and hides batches;
+# spread at random it does not, but small differences are lost (notebook, "Ties that hide batches").
+_APART = {
+    "counts": (_Apart(((0.95, 0.1), (0.85, 0.2))),),
+    "levels": (
+        _Apart(((0.95, 0.1), (0.85, 0.2))),
+        _Apart(((0.95, 0.25), (0.85, 0.35)), ties_spread=True),
+    ),
+}
+
+
 class _Partition(NamedTuple):
-    """Rows in clusters: their number, each row's, how sure rows' clusters are, and the gain of the BIC."""
+    """Rows in clusters: their number, each row's, how sure rows' clusters are, and the gain of the BIC.
+
+    Of a mixture that may have a few rows more in components of their own.
+    """
 
     k: int
+    n_components: int
     labels: NDArray[np.int_]
     sure: float
     gain: float
@@ -99,23 +122,13 @@ def clustered_rows(cells: Cells) -> list[Finding]:
     values, mask = cells.view[rows], cells.mask[rows]
     if not mask.any(0).all():
         return []
-    z = column_scores(values, mask)
-    y = _components(z, None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a mixture has not converged: its BIC is then lower, no more
-        partition = _partition(y)
-        if partition is None or partition.gain < max(_LEAST_GAIN, _LEAST_GAIN_A_ROW * len(y)):
-            return []
-        excess = [least for sure, least in _APART if partition.sure >= sure]
-        means = _means(z, mask, partition)
-        share = _share_that_differs(means, cells.amount is not None)
-        if not excess or share is None or _sign_chance(z, mask, partition, means, rng) < _LEAST_SIGN_CHANCE:
-            return []
-        tables = copula_tables(values, mask, rng)
-        for _ in range(_COPULA_TABLES):
-            of_copula = _gain(_components(column_scores(next(tables), mask), y.shape[1]), partition.k)
-            if partition.gain < max(_TIMES_COPULA * of_copula, of_copula + min(excess) * len(y)):
-                return []
+    kind = "levels" if cells.likelihood == "ordinal" else "counts"
+    for apart in _APART[kind]:
+        partition, share = _apart(values, mask, apart, cells.amount is not None, rng)
+        if partition is not None:
+            break
+    else:
+        return []
     return [
         Finding(
             "groups",
@@ -128,6 +141,45 @@ def clustered_rows(cells: Cells) -> list[Finding]:
             size=partition.gain,
         )
     ]
+
+
+def _apart(
+    values: Array, mask: NDArray[np.bool_], apart: _Apart, is_relative: bool, rng: np.random.Generator
+) -> tuple[_Partition, float] | tuple[None, float]:
+    """Clusters that tell batches from factors, and the share of columns in which they differ; or None."""
+
+    def scored(of_values: Array) -> Array:
+        return _spread_scores(of_values, mask, rng) if apart.ties_spread else column_scores(of_values, mask)
+
+    z = scored(values)
+    y = _components(z, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a mixture has not converged: its BIC is then lower, no more
+        partition = _partition(y)
+        if partition is None or partition.gain < max(_LEAST_GAIN, _LEAST_GAIN_A_ROW * len(y)):
+            return None, 0.0
+        excess = [least for sure, least in apart.excess if partition.sure >= sure]
+        means = _means(z, mask, partition)
+        share = _share_that_differs(means, is_relative)
+        if not excess or share is None or _sign_chance(z, mask, partition, means, rng) < _LEAST_SIGN_CHANCE:
+            return None, 0.0
+        tables = copula_tables(values, mask, rng)
+        for _ in range(_COPULA_TABLES):
+            of_copula = _gain(_components(scored(next(tables)), y.shape[1]), partition.n_components)
+            if partition.gain < max(_TIMES_COPULA * of_copula, of_copula + min(excess) * len(y)):
+                return None, 0.0
+    return partition, share
+
+
+def _spread_scores(values: Array, mask: NDArray[np.bool_], rng: np.random.Generator) -> Array:
+    """`column_scores` with equal cells in random order, so that a level makes no cluster of its own."""
+    spread = np.zeros(values.shape)
+    for j, observed in enumerate(mask.T):
+        order = np.lexsort((rng.random(int(observed.sum())), values[observed, j]))
+        ranks = np.empty(len(order))
+        ranks[order] = np.arange(len(order))
+        spread[observed, j] = ranks
+    return column_scores(spread, mask)
 
 
 def _components(z: Array, n_components: int | None) -> Array:
@@ -148,10 +200,15 @@ def _partition(y: Array) -> _Partition | None:
     for k in range(2, _MOST_CLUSTERS + 1):
         mixture = _mixture(y, k, _STARTS)
         probability = mixture.predict_proba(y)
-        labels = probability.argmax(1)
-        if np.bincount(labels, minlength=k).min() >= _SMALLEST * len(y):
-            sure = float(probability.max(1).mean())
-            partitions.append(_Partition(k, labels, sure, float(none - mixture.bic(y))))
+        size = np.bincount(probability.argmax(1), minlength=k)
+        large = size >= _SMALLEST * len(y)
+        if large.sum() > 1 and size[~large].sum() < _SMALLEST * len(y):
+            probability = probability[:, large] / np.maximum(
+                probability[:, large].sum(1, keepdims=True), 1e-300
+            )
+            labels, sure = probability.argmax(1), float(probability.max(1).mean())
+            gain = float(none - mixture.bic(y))
+            partitions.append(_Partition(int(large.sum()), k, labels, sure, gain))
     if not partitions:
         return None
     best = max(partition.gain for partition in partitions)
@@ -209,7 +266,8 @@ def _share_that_differs(means: _Means, is_relative: bool) -> float | None:
                     means.variance[a] / means.n_seen[a] + means.variance[b] / means.n_seen[b] + 1e-9
                 )
                 differ.append(float((np.abs(t) > _DIFFERENT).mean()))
-                spread = np.sqrt(max(float((np.clip(t, -1e3, 1e3) ** 2).mean()), 1.0))
+                squares = np.sort(np.clip(t, -1e3, 1e3) ** 2)[: p - p // _EXTREME]
+                spread = np.sqrt(max(float(squares.mean()), 1.0))
                 expected.append(2 * stats.norm.sf(_DIFFERENT / spread))
         share, normal = float(np.mean(differ)), float(np.mean(expected))
         error = np.sqrt(normal * (1 - normal) / (p * (k - 1)) + 1e-4)

@@ -85,7 +85,7 @@ def test_factors_that_make_clusters_are_no_batches(likelihood, of):
 def test_clusters_of_a_binary_factor_differ_in_its_columns_only():
     rng = np.random.default_rng(1000)
     label = np.arange(N) % 2
-    found = clusters._Partition(2, label, 1.0, 100.0)
+    found = clusters._Partition(2, 2, label, 1.0, 100.0)
     everywhere = np.ones((N, P), bool)
     noise = rng.normal(size=(N, P))
     all_shifted = noise + label[:, None] * rng.normal(size=P) * 2
@@ -111,7 +111,7 @@ def test_ends_of_one_factor_differ_as_its_columns_correlate_and_batches_do_not()
 
 
 def _chance(z, label, mask):
-    found = clusters._Partition(2, label, 1.0, 100.0)
+    found = clusters._Partition(2, 2, label, 1.0, 100.0)
     means = clusters._means(z, mask, found)
     return clusters._sign_chance(z, mask, found, means, np.random.default_rng(0))
 
@@ -132,3 +132,46 @@ def test_the_check_leaves_random_numbers_alone():
         first, second = told(x, "negative_binomial"), told(x, "negative_binomial")
     assert first == second != []
     assert random.getstate() == before[0] and torch.equal(torch.get_rng_state(), before[1])
+
+
+@pytest.mark.slow
+def test_batches_are_noted_where_many_rows_share_a_level():
+    """Of twelve tables half of whose rows have the first level; told of are seven, and one if ties stay."""
+    n_told = 0
+    for seed in range(1000, 1012):
+        rng = np.random.default_rng(seed)
+        batch, y = rng.permutation(np.arange(N) % 3), latent(rng)
+        shifted = y + 1.3 * rng.normal(size=(3, P))[batch]
+        for table in (shifted, y):
+            of_variable = (table + 0.7 * rng.normal(size=table.shape)) / table.std(0)
+            levels = np.digitize(of_variable, [0.1, 0.9, 1.6]) + 1.0
+            noted = bool(told(levels, "ordinal"))
+            assert table is shifted or not noted
+            n_told += noted
+    assert n_told >= 4
+
+
+def test_equal_cells_are_spread_within_their_level():
+    rng = np.random.default_rng(0)
+    values = rng.integers(1, 4, size=(300, 2)).astype(float)
+    mask = rng.random(values.shape) < 0.9
+    scores = clusters._spread_scores(values, mask, rng)
+    for j, seen in enumerate(mask.T):
+        assert not scores[~seen, j].any() and len(np.unique(scores[seen, j])) == seen.sum()
+        np.testing.assert_allclose(scores[seen, j].std(), 1)
+        for level in (1, 2):
+            assert (
+                scores[seen & (values[:, j] <= level), j].max()
+                < scores[seen & (values[:, j] > level), j].min()
+            )
+
+
+def test_a_few_rows_of_their_own_hide_no_two_clusters():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=(300, 3)) + 5 * (np.arange(300) % 2)[:, None]
+    y[:6] = [0.0, 30.0, -30.0] + 0.1 * rng.normal(size=(6, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        partition = clusters._partition(y)
+    assert partition.k == 2 < partition.n_components
+    assert (partition.labels[6::2] != partition.labels[7::2]).all()
