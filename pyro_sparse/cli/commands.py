@@ -8,17 +8,11 @@ kept, 130 interrupted (what there is has been saved).
 from __future__ import annotations
 
 import csv
-import importlib
-import importlib.metadata
-import importlib.util
 import os
-import platform
-import re
 import shlex
 import sys
 import time
 import warnings
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -27,6 +21,7 @@ try:
 
     from .._utils.paths import file_to_write
     from .advice import in_options
+    from .choices import Decoder, EdgeMeaning, EdgeMethod, Generator, WeightType
     from .edges_asked import model_text
     from .explain import explained
     from .options import (
@@ -78,44 +73,6 @@ app = typer.Typer(
     help="Which feature depends on which latent factor, and how sure you can be.\n\n"
     "Start with [bold]pyro-sparse demo[/bold], then [bold]pyro-sparse fit TABLE[/bold].",
 )
-
-
-class Generator(StrEnum):
-    """Simulated tables with a known graph."""
-
-    sim1 = "sim1"
-    anchored60 = "anchored60"
-    topics = "topics"
-
-
-class Decoder(StrEnum):
-    """How features depend on factors."""
-
-    mlp = "mlp"
-    linear = "linear"
-
-
-class EdgeMethod(StrEnum):
-    """What puts a number on each edge."""
-
-    auto = "auto"
-    mcmc = "mcmc"
-    score = "score"
-    polish = "polish"  # the former name of mcmc
-
-
-class WeightType(StrEnum):
-    """What weights of rows mean."""
-
-    frequency = "frequency"
-    survey = "survey"
-
-
-class EdgeMeaning(StrEnum):
-    """What an edge is."""
-
-    prior = "prior"
-    practical = "practical"
 
 
 Json = Annotated[
@@ -574,41 +531,14 @@ def doctor(as_json: Json = False) -> None:
 
       pyro-sparse doctor --json
     """
-    import torch
+    from .environment import installed
 
-    wanted = importlib.metadata.requires("pyro-sparse") if _version("pyro-sparse") else None
-    extras: dict[str, dict[str, str | None]] = {"": {}}
-    for line in wanted or []:
-        match = re.match(r"([\w.-]+)[^;]*(?:;.*extra == ['\"]([\w-]+)['\"])?", line)
-        if match and match[1] != "pyro-sparse":
-            extras.setdefault(match[2] or "", {})[match[1]] = _version(match[1])
-    core = extras.pop("")
-    devices = [
-        "cpu",
-        *(f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())),
-    ]
-    if torch.backends.mps.is_available():
-        devices.append("mps")
-    absent = [
-        name for name, version in {"pyro-sparse": _version("pyro-sparse"), **core}.items() if version is None
-    ]
-    facts = {
-        "pyro_sparse": _version("pyro-sparse"),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "versions": core,
-        "threads": torch.get_num_threads(),
-        "cores": os.cpu_count(),
-        "devices": devices,
-        "extras": {name: all(versions.values()) for name, versions in extras.items()},
-        "missing": {name: [m for m, v in versions.items() if v is None] for name, versions in extras.items()},
-        "ok": not absent,
-    }
+    facts = installed()
     if as_json:
         print_json(facts)
     else:
         print_doctor(facts)
-    if absent:
+    if not facts["ok"]:
         raise typer.Exit(1)
 
 
@@ -686,13 +616,6 @@ def _inside(folder: Path, name: str) -> Path:
             f"FOLDER: {str(folder)!r} has no {name}; give a folder that `pyro-sparse fit` wrote"
         )
     return folder / name
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 if __name__ == "__main__":
