@@ -1,4 +1,4 @@
-"""`pyro-sparse explain`: every kind of finding has its text, and every text is found by what a warning says."""
+"""`pyro-sparse explain`: each kind of finding has its text, and each text is found by what a warning says."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pyro_sparse.cli.explain import all_explanations, explained
 from pyro_sparse.data.checks import sequences
 
 PACKAGE = Path(pyro_sparse.__file__).parent
+
 
 @pytest.fixture(scope="module")
 def package():

@@ -14,7 +14,7 @@ from pyro_sparse.data.checks.factors import doubted_by_columns
 from pyro_sparse.data.checks.sign_changes import _correlations, _largest_sums
 from pyro_sparse.findings.finding import Finding
 
-# the search for clusters of rows is most of what a check of a table takes: a rough one will do but where it is said
+# the search for clusters of rows is most of what a check of a table takes: a rough one will do
 pytestmark = pytest.mark.usefixtures("hurried_module")
 
 SEEDS = (1000, 1001)
