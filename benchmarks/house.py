@@ -140,18 +140,21 @@ def draw_rooms(file: Path) -> None:
     figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
 
 
+def _run_statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Statements of a file, those in functions too, but for what is there for types only."""
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, ast.If) and "TYPE_CHECKING" in ast.unparse(inner.test):
+            continue
+        if isinstance(inner, ast.stmt):
+            yield inner
+        if not isinstance(inner, ast.expr):  # which holds no statement
+            yield from _run_statements(inner)
+
+
 def imports_of(path: Path, tree: ast.Module) -> Iterator[tuple[str, str]]:
     """What a file imports of the package, but for types only: a module's dotted name, a name in it or ""."""
     package = path.relative_to(PACKAGE.parent).parent.parts
-    for_types = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if id(node) in for_types:
-            continue
+    for node in _run_statements(tree):
         pairs: list[tuple[str, str]] = []
         if isinstance(node, ast.Import):
             pairs = [(alias.name, "") for alias in node.names]

@@ -17,13 +17,25 @@ from pyro_sparse.data.checks import clusters, groups
 from pyro_sparse.inference.edges.mcmc import initialise
 from pyro_sparse.inference.multitask import job as task_job
 from pyro_sparse.inference.multitask.task_axes import task_axes
+from pyro_sparse.inference.observed import job as observed_job
 from pyro_sparse.inference.rotation import alternative_axes, axes
 from pyro_sparse.inference.rotation.axes import oblique, obliques, varimax
 from pyro_sparse.inference.rotation.jacobian_axes import jacobian_axes
-from pyro_sparse.inference.table import directions, function_axes, marginal_likelihood, result, start, unfold
+from pyro_sparse.inference.table import (
+    by_rows,
+    dependency_run,
+    directions,
+    function_axes,
+    marginal_likelihood,
+    result,
+    start,
+    unfold,
+)
 from pyro_sparse.inference.table import refine as refinement
 from pyro_sparse.inference.table.refine import refine
-from pyro_sparse.inference.transition import transition_axes
+from pyro_sparse.inference.training import loop
+from pyro_sparse.inference.training.elbo import rowwise_elbo
+from pyro_sparse.inference.transition import transition_axes, transition_run
 
 torch.set_num_threads(1)
 
@@ -56,6 +68,11 @@ def _few_steps(model, batch, steps=60, **options):
     return refine(model, batch, steps=min(steps, 5), **options)
 
 
+def _few_draws(model, batch, num_draws=1, **options):
+    """More than the sixteen of `log_likelihood` are what a test asks for."""
+    return rowwise_elbo(model, batch, num_draws if num_draws > 16 else min(num_draws, 2), **options)
+
+
 _rough_oblique = functools.partial(oblique, steps=10, n_starts=2)
 _rough_axes = functools.partial(jacobian_axes, steps=10, n_starts=4)
 _HURRIED = {
@@ -76,6 +93,12 @@ _HURRIED = {
     (start, "factor_analysis"): functools.partial(start.factor_analysis, max_iter=20),
     (unfold, "_STEPS"): 5,
     (unfold, "_LESSONS"): 5,
+    (observed_job, "measurement_error"): lambda sequences, values: [],
+    (loop, "rowwise_elbo"): _few_draws,
+    (by_rows, "rowwise_elbo"): _few_draws,
+    (dependency_run, "rowwise_elbo"): _few_draws,
+    (result, "rowwise_elbo"): _few_draws,
+    (transition_run, "rowwise_elbo"): _few_draws,
     (refinement, "refine"): _few_steps,
     (result, "refine"): _few_steps,
     (initialise, "refine"): _few_steps,
@@ -95,7 +118,9 @@ def _is_patient(request):
 
 @pytest.fixture
 def hurried(request, monkeypatch):
-    """Rough axes, posteriors of rows and clusters: good ones are what takes most of a tiny fit's time.
+    """Rough axes, bounds, posteriors of rows and clusters: good ones are most of a tiny fit's time.
+
+    Nor are models of measurement error fitted.
 
     Not in slow tests, but for those that are marked ``slow(hurried=True)``.
     """

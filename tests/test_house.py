@@ -38,9 +38,15 @@ def sources():
 
 
 @functools.cache
-def imports(path: Path) -> set[tuple[str, str]]:
+def read(path: Path) -> tuple[str | None, frozenset[tuple[str, str]]]:
+    """Docstring of a file of ours, and what it imports; a file is parsed once for all tests."""
+    tree = ast.parse(path.read_text())
+    return ast.get_docstring(tree), frozenset(imports_of(path, tree))
+
+
+def imports(path: Path) -> frozenset[tuple[str, str]]:
     """What a file of ours imports, at the top or in a function, as ("pyro_sparse.x", name in it or "")."""
-    return set(imports_of(path, ast.parse(path.read_text())))
+    return read(path)[1]
 
 
 def imported(path: Path) -> set[str]:
@@ -92,7 +98,7 @@ def test_every_room_has_its_place_and_says_its_question():
     rooms = {".".join(path.relative_to(PACKAGE).parent.parts) for path in sources()}
     assert rooms == set(ROOMS)
     for room in rooms:
-        assert ast.get_docstring(ast.parse((PACKAGE.joinpath(*room.split(".")) / "__init__.py").read_text()))
+        assert read(PACKAGE.joinpath(*room.split("."), "__init__.py"))[0]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -136,6 +142,12 @@ def test_all_is_explicit_and_resolves(name):
     assert [public for public in exported if not hasattr(module, public)] == []
 
 
+@functools.cache
+def docstring_errors(name: str) -> list[tuple[str, str]]:
+    """What numpydoc complains of: codes and texts; once for what several packages offer."""
+    return validate(name)["errors"]
+
+
 @pytest.mark.parametrize("name", ["pyro_sparse", *MODULES])
 def test_public_things_have_numpydoc_docstrings(name):
     """All have a docstring; the parameters of what a package offers are documented too."""
@@ -150,16 +162,15 @@ def test_public_things_have_numpydoc_docstrings(name):
         wanted = {"GL08", "SS01"} | ({"PR01", "PR02", "PR03"} if offered else set())
         if hasattr(thing, "__dataclass_fields__") or hasattr(thing, "_fields"):
             wanted -= {"PR01"}  # their fields stand under Attributes
-        found = validate(f"{thing.__module__}.{thing.__qualname__}")["errors"]
+        found = docstring_errors(f"{thing.__module__}.{thing.__qualname__}")
         complaints += [f"{public}: {code} {text}" for code, text in found if code in wanted]
     assert not complaints
 
 
 def test_files_say_what_they_are():
     for path in sources():
-        text = path.read_text()
-        if text.strip():
-            assert ast.get_docstring(ast.parse(text)), f"{path.relative_to(ROOT)} has no docstring"
+        if path.stat().st_size:
+            assert read(path)[0], f"{path.relative_to(ROOT)} has no docstring"
 
 
 def test_version_is_the_installed_one():

@@ -1,5 +1,4 @@
-"""`pyro-sparse explain`: every kind of finding has its text, and every text is found by what a warning "
-"says."""
+"""`pyro-sparse explain`: each kind of finding has its text, and each text is found by what a warning says."""
 
 from __future__ import annotations
 
@@ -15,34 +14,39 @@ from pyro_sparse.cli.explain import all_explanations, explained
 from pyro_sparse.data.checks import sequences
 
 PACKAGE = Path(pyro_sparse.__file__).parent
-TREES = [ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))]
 
 
-def filed_kinds():
-    """First arguments of `Finding(…)`; where that is a name, what it can be."""
-    kinds = set(sequences._WORDS)
-    for tree in TREES:
-        for node in ast.walk(tree):
+@pytest.fixture(scope="module")
+def package():
+    """First arguments of `Finding(…)`, and all strings, of the package's files, which are parsed once."""
+    filed, strings = [], []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding" and node.args:
-                assert isinstance(node.args[0], ast.Name | ast.Constant)
-                if isinstance(node.args[0], ast.Constant):
-                    kinds.add(node.args[0].value)
-                else:
-                    assert node.args[0].id in ("kind", "how"), "say above what it can be"
+                filed.append(node.args[0])
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                strings.append(" ".join(node.value.lower().split()))
+    return filed, " ".join(strings)
+
+
+def filed_kinds(filed):
+    """Of the first arguments of `Finding(…)`; where that is a name, what it can be."""
+    kinds = set(sequences._WORDS)
+    for kind in filed:
+        assert isinstance(kind, ast.Name | ast.Constant)
+        if isinstance(kind, ast.Constant):
+            kinds.add(kind.value)
+        else:
+            assert kind.id in ("kind", "how"), "say above what it can be"
     return kinds
 
 
-def test_every_kind_that_is_filed_has_a_text_and_no_text_is_of_another():
-    assert {entry.kind for entry in all_explanations()} == filed_kinds()
+def test_every_kind_that_is_filed_has_a_text_and_no_text_is_of_another(package):
+    assert {entry.kind for entry in all_explanations()} == filed_kinds(package[0])
 
 
-def test_texts_are_whole_and_their_words_are_said_by_the_package():
-    literals = " ".join(
-        " ".join(node.value.lower().split())
-        for tree in TREES
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    )
+def test_texts_are_whole_and_their_words_are_said_by_the_package(package):
+    literals = package[1]
     for entry in all_explanations():
         assert entry.title and entry.means and entry.touches and entry.do, entry.title
         for said in entry.says:

@@ -64,9 +64,12 @@ def answers(likelihood, decoder):
 
 
 EXPECTED: dict = {}
+# what torch records, what it rounds to, and what NumPy refuses: every setting itself is looked at below
+FEW = ("inference_mode", "float64", "errstate")
+MOST = [setting if setting in FEW else pytest.param(setting, marks=pytest.mark.slow) for setting in SETTINGS]
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", MOST)
 @pytest.mark.parametrize(
     ("likelihood", "decoder"),
     [
@@ -122,7 +125,7 @@ def task_answers():
         ]
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", MOST)
 @pytest.mark.parametrize("kind", [transition_answers, task_answers])
 def test_sequences_and_tasks_have_one_answer(kind, setting):
     if kind not in EXPECTED:

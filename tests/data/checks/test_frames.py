@@ -79,7 +79,7 @@ def test_copies_and_totals_are_asked_for_where_variables_were_measured():
 
 
 @pytest.mark.parametrize("kind", [ps.models.LatentTransition, ps.models.ObservedTransition])
-def test_a_fit_says_what_its_frames_show(kind):
+def test_a_fit_says_what_its_frames_show(kind, hurried):
     x = frames(20, 10)[..., :3]
     x[3, 4, 1] = 1e5
     few = {"steps": 2, "edge_steps": 1, "polish_steps": 0, "restarts": 1}

@@ -10,6 +10,9 @@ import pyro_sparse as ps
 from pyro_sparse.data.checks.factors import doubted_by_columns
 from pyro_sparse.findings.finding import Finding
 
+# the search for clusters of rows is most of what a check of a table takes: a rough one will do
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 CUTS = {2: [0.0], 3: [-0.5, 0.5], 5: [-1.0, -0.33, 0.33, 1.0], 7: [-1.5, -0.9, -0.3, 0.3, 0.9, 1.5]}
 
 

@@ -218,7 +218,9 @@ def test_edges_are_taken_over_the_restarts(recorded):
             report("page.html")
 
 
-@pytest.mark.parametrize("options", [{}, {"select": "batchtopk", "dtype": "bfloat16"}])
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, marks=pytest.mark.slow), {"select": "batchtopk", "dtype": "bfloat16"}]
+)
 def test_same_seed_same_bits_from_a_file_a_checkpoint_and_in_parts(recorded, options, tmp_path):
     x, y, layer = recorded
     fit = fit_of(recorded, dependency=DependencyPenalty(0.5, surrogate="ratio"), **dict(options))
@@ -267,7 +269,7 @@ PENALISED = {"dependency": DependencyPenalty(0.5, surrogate="ratio"), "evaluate_
         ({}, 23),
         pytest.param({}, 85, marks=pytest.mark.slow),
         pytest.param({"select": "batchtopk", "dtype": "bfloat16"}, 23, marks=pytest.mark.slow),
-        ({"select": "batchtopk", "dtype": "bfloat16"}, 85),
+        pytest.param({"select": "batchtopk", "dtype": "bfloat16"}, 85, marks=pytest.mark.slow),
     ],
 )
 def test_a_resumed_fit_gives_the_same_bits(recorded, tmp_path, monkeypatch, cut, own):

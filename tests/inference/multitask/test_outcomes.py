@@ -384,7 +384,7 @@ def test_dispersion_is_that_of_pearson():
     [
         ("negative_binomial", "poisson", True),
         pytest.param("negative_binomial", "negative_binomial", False, marks=pytest.mark.slow),
-        ("poisson", "poisson", False),
+        pytest.param("poisson", "poisson", False, marks=pytest.mark.slow),
     ],
 )
 def test_counts_that_vary_more_than_their_likelihood_says_are_in_doubt(outcomes, likelihood, doubted):
@@ -497,7 +497,8 @@ def test_a_loaded_fit_predicts_as_before_it_was_saved(weak, tmp_path):
     assert loaded.n_restarts == 1
 
 
-@pytest.mark.parametrize("family", ["ordinal", pytest.param("negative_binomial", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["ordinal", "negative_binomial"])
 def test_levels_and_parameters_follow_the_mean_weights(family):
     """Cuts that stand where weights of 0 put them would pull expected levels together."""
     x, y, *_ = problem(family, t=10, n=30)

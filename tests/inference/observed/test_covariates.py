@@ -12,6 +12,8 @@ import pyro_sparse as ps
 from pyro_sparse.inference.observed.posterior import Candidates, Settled, term_posterior
 from pyro_sparse.inference.observed.terms import effects_basis, freed
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 transition = ps.models.ObservedTransition
 
 
@@ -46,7 +48,7 @@ SHARED = 1000
 
 
 @pytest.fixture(scope="module")
-def fit():
+def fit(hurried_module):
     return fitted(seasonal(SHARED, link=0.5), transition(lags=1, trend="linear", season="month"))
 
 

@@ -46,7 +46,7 @@ def levels():
 
 
 @pytest.fixture(scope="module")
-def net(levels):
+def net(levels, hurried_module):
     return fitted(levels, covariates=["firm"])
 
 

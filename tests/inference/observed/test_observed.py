@@ -28,6 +28,8 @@ def system(n=250, seed=0, lag=1, start=0.0):
     return pd.DataFrame(x[3:], columns=["a", "b", "c"]).assign(act=act[3:], when=range(n), who="s")
 
 
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 COLUMNS = {"id": "who", "time": "when", "actions": ["act"]}
 
 
@@ -37,7 +39,7 @@ def fitted(table, model=None, **options):
 
 
 @pytest.fixture(scope="module")
-def fit():
+def fit(hurried_module):
     return fitted(system(lag=2))
 
 

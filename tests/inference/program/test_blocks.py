@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -342,14 +344,17 @@ def in_units(unit, cells):
     return RecordedDensity(Program(program, FACTORS), data.with_table(unit * data.x), 3)
 
 
+@functools.cache
+def of_two_likelihoods(unit):
+    """Densities of which blocks are, and are not, quadratic; recorded once for all blocks."""
+    return in_units(unit, dist.Normal), in_units(unit, lambda mean, sd: dist.StudentT(3.0, mean, sd))
+
+
 @pytest.mark.parametrize("block", ["W", "b", "rows"])
 @pytest.mark.parametrize("unit", UNITS)
 def test_what_is_a_quadratic_does_not_depend_on_units(unit, block):
     """Of numbers around a million every likelihood is flat over a step of one."""
-    normal, student = (
-        in_units(unit, dist.Normal),
-        in_units(unit, lambda mean, sd: dist.StudentT(3.0, mean, sd)),
-    )
+    normal, student = of_two_likelihoods(unit)
     assert is_quadratic(normal, normal.blocks[block], normal.start)
     assert not is_quadratic(student, student.blocks[block], student.start)
 

@@ -116,7 +116,8 @@ def test_it_leaves_the_linear_predictor_alone(correlated):
     assert not torch.allclose(u["W"], density.start["W"])
 
 
-@pytest.mark.parametrize("by_program", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("by_program", [False, True])
 def test_draws_from_the_prior_stay_such(by_program):
     """Of a program whose first factor has all edges, by weights alone or asking the program."""
     sampler, density = sampler_of(program_of(alike=False), chains=400)

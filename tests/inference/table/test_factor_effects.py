@@ -128,6 +128,7 @@ def test_a_curve_is_said(world):
         ps.factor_effects(fit, idata, {"mood": np.sqrt(np.maximum(score + 2, 0)) * np.resize([-1, 1], N)})
 
 
+@pytest.mark.slow
 def test_yes_no_answers_have_effects_too():
     x, about, slopes, *_ = table(seed=1)
     answers = (x.fillna(0.0) > 0).astype(float)

@@ -31,7 +31,8 @@ def fitted(x, **settings):
     return ps.fit(model, x, seed=0, restarts=1, progress=False, **settings)
 
 
-@pytest.mark.parametrize("seed", [pytest.param(1004, marks=pytest.mark.slow), 1005])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1004, 1005])
 def test_no_factor_is_lost(seed, monkeypatch):
     """By training alone: at the maximum of its graph a shrunk restart is as good."""
     monkeypatch.setattr(job, "has_closed_form_maximum", lambda *about: False)

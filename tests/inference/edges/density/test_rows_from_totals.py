@@ -80,8 +80,9 @@ def test_rows_without_a_count_have_hardly_any_exposure(likelihood):
         assert (drawn(likelihood, seen, times=2, of=0) < 2e-3).all()
 
 
+@pytest.mark.slow(hurried=True)
 @pytest.mark.usefixtures("hurried")
-@pytest.mark.parametrize("likelihood", ["poisson", pytest.param("negative_binomial", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("likelihood", ["poisson", "negative_binomial"])
 def test_totals_are_no_depth_where_factors_move_them(likelihood):
     """Held as if they were known, they give factors edges to features that these do not move."""
     rng = np.random.default_rng(3)

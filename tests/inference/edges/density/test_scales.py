@@ -186,8 +186,9 @@ def table(rng, counts):
     return rng.poisson(np.exp(np.minimum(f, 8))) if counts else f + 0.5 * rng.standard_normal(f.shape)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
-@pytest.mark.parametrize("counts", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("counts", [False, True])
 def test_a_wrong_prior_is_said_and_its_scales_can_be_learned(counts):
     x = table(np.random.default_rng(2 if counts else 1), counts)  # with 1 counts reach the ceiling, e^8
     prior = ps.priors.SpikeSlabLasso(lambda1=6.0, lambda0=60.0, b=2.0)

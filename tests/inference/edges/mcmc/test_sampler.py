@@ -246,7 +246,9 @@ def test_a_budget_shorter_than_the_warm_up_is_said_and_resolves_nothing(fit):
     assert idata.attrs["sweeps"] == running.LEAST_KEPT
 
 
-@pytest.mark.parametrize(("blocks", "gap"), [(0, 0.2), (2, 0.4), (4, 0.4)])
+@pytest.mark.parametrize(
+    ("blocks", "gap"), [(0, 0.2), pytest.param(2, 0.4, marks=pytest.mark.slow), (4, 0.4)]
+)
 def test_chains_go_on_while_they_differ_by_chance(monkeypatch, fit, blocks, gap):
     """Asked every half of what was wanted, for at most 80 sweeps more; the gaps are written here."""
     monkeypatch.setitem(sampler._SWEEPS, "exact", (60, 20, 5))
@@ -270,7 +272,9 @@ def test_chains_go_on_while_they_differ_by_chance(monkeypatch, fit, blocks, gap)
 
 
 @pytest.mark.filterwarnings("ignore:edge_posterior")
-@pytest.mark.parametrize(("decoder", "sweeps"), [("linear", 120), ("mlp", 40)])
+@pytest.mark.parametrize(
+    ("decoder", "sweeps"), [pytest.param("linear", 120, marks=pytest.mark.slow), ("mlp", 40)]
+)
 def test_only_lines_go_on_whatever_the_likelihood(monkeypatch, decoder, sweeps):
     """Chains of one graph that never agree: three times as many sweeps, though they would stop early."""
     monkeypatch.setitem(sampler._SWEEPS, "small", (60, 20, 5))
@@ -585,7 +589,7 @@ def test_rows_that_chains_cannot_learn_from(fit, x, message):
         fit.edge_posterior("mcmc", X=x, sweeps=20)
 
 
-@pytest.mark.parametrize("decoder", ["linear", "mlp"])
+@pytest.mark.parametrize("decoder", ["linear", pytest.param("mlp", marks=pytest.mark.slow)])
 def test_a_multinomial_row_without_a_count_does_no_harm(decoder):
     x = table(40, likelihood="poisson")
     x[3] = 0
