@@ -26,7 +26,8 @@ def test_an_action_without_an_edge_moves_nothing():
     assert np.ptp(means, axis=2)[~graph].max() < 0.35
 
 
-@pytest.mark.parametrize("seed", [1000, pytest.param(1001, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1000, 1001])
 def test_probabilities_do_not_depend_on_the_coding(seed):
     z, codes, graph = benchmark.simulated(seed)
     row = {**benchmark.codings(z, codes, graph), "what": "coding"}

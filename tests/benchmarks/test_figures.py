@@ -170,6 +170,7 @@ def test_ablation_and_baseline_tables_average_over_seeds():
     assert baselines.collect(rows, None) == {"sim1": {"PCA": {"n": 2, "mcc": pytest.approx(0.5)}}}
 
 
+@pytest.mark.slow
 def test_classical_baseline_on_sim1():
     row = baselines.run("sim1", "PCA", 0, None)
     assert 0.3 < row["mcc"] < 1 and row["mcc"] <= row["r"] + 0.05 and np.isnan(row["f1"])

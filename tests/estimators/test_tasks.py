@@ -26,6 +26,12 @@ def regressor(**options):
     return ps.MultiTaskSparseRegressor(n_latents=3, steps=60, restarts=1, random_state=0, **options)
 
 
+@pytest.fixture(scope="module")
+def of_labels():
+    """A fit of rows whose tasks have labels."""
+    return regressor().fit(ROWS, TARGETS, task=LABELS)
+
+
 def failures(estimator):
     results = check_estimator(estimator, on_fail=None, on_skip=None)
     return {r["check_name"]: str(r["exception"]) for r in results if r["status"] == "failed"}
@@ -56,8 +62,8 @@ def test_ctrl_c_stops_a_cross_validation(monkeypatch):
     assert len(steps) == 60
 
 
-def test_tasks_by_label():
-    model = regressor().fit(ROWS, TARGETS, task=LABELS)
+def test_tasks_by_label(of_labels):
+    model = of_labels
     assert model.coef_.shape == (100, 3) and (model.coef_ == 0).mean() > 0.3
     found = model.predict(ROWS, task=LABELS)
     assert 1 - ((found - TARGETS) ** 2).sum() / ((TARGETS - TARGETS.mean()) ** 2).sum() > 0.95
@@ -116,8 +122,8 @@ def test_weights_of_tasks_go_by_the_estimators_names():
         ps.MultiTaskSparseRegressor(2, **quick).fit(x, y, task_weight={0: 1, 1: 1, 3: 1})
 
 
-def test_scores_of_labelled_tasks():
-    model = regressor().fit(ROWS, TARGETS, task=LABELS)
+def test_scores_of_labelled_tasks(of_labels):
+    model = of_labels
     want = r2_score(TARGETS, model.predict(ROWS, task=LABELS))
     assert model.score(ROWS, TARGETS, task=LABELS) == want
     weight = np.arange(len(ROWS))

@@ -41,7 +41,9 @@ def outcome(path, meta, tensors):
     return ""
 
 
-@pytest.mark.parametrize("kind", faults_files.FITS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind != "table")) for kind in faults_files.FITS]
+)
 def test_metadata_that_are_missing_or_of_another_kind(written, tmp_path, kind):
     (meta, tensors), _ = written[kind]
     outcome.kind = meta["kind"]

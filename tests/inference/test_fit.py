@@ -262,10 +262,17 @@ TABLES = {
     "multinomial": COUNTS.astype(float),
     "categorical": (COUNTS > 1).astype(float),
 }
+COUNTED = ("poisson", "multinomial")  # counts with gaps: one likelihood of them is enough at once
 
 
-@pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("likelihood", sorted(TABLES))
+@pytest.mark.parametrize(
+    ("likelihood", "missing"),
+    [
+        pytest.param(likelihood, missing, marks=[pytest.mark.slow] * (missing and likelihood in COUNTED))
+        for likelihood in sorted(TABLES)
+        for missing in (False, True)
+    ],
+)
 def test_every_likelihood_from_table_to_file(likelihood, missing, tmp_path):
     x = TABLES[likelihood].copy()
     x = x[x.sum(1) != 0]

@@ -45,7 +45,7 @@ class Cut:
         (1, 3),
         pytest.param(1, 13, marks=pytest.mark.slow),
         pytest.param(3, 13, marks=pytest.mark.slow),
-        (3, 33),
+        pytest.param(3, 33, marks=pytest.mark.slow),
     ],
 )
 def test_a_cut_fit_resumes_to_the_bit(tmp_path, monkeypatch, groups, after):

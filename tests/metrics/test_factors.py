@@ -167,7 +167,7 @@ def test_histogram_gains_are_close_to_those_of_boosting(discrete):
     assert one.informativeness == pytest.approx(other.informativeness, abs=0.05)
 
 
-@pytest.mark.parametrize("discrete", [True, False])
+@pytest.mark.parametrize("discrete", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_dci_on_test_rows(discrete):
     levels, codes = levels_and_mixed(800, 10)
     levels = levels * 2 + 5

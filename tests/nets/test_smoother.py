@@ -87,7 +87,8 @@ def trained(model, batch, steps):
     return model.eval()
 
 
-@pytest.mark.parametrize("missing", [pytest.param(0.0, marks=pytest.mark.slow), 0.3])
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_the_bound_comes_near_the_exact_likelihood(missing):
     """Within a tenth of a nat a sequence without missing frames; the guide by frame is nats away."""
     x = simulated(600, missing)

@@ -34,7 +34,7 @@ def fitted(table, season=4, **options):
 
 
 @pytest.fixture(scope="module")
-def fit(table):
+def fit(table, hurried_module):
     return fitted(table)
 
 

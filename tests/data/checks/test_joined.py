@@ -10,6 +10,9 @@ import pyro_sparse as ps
 from pyro_sparse.data.checks.factors import doubted_by_columns
 from pyro_sparse.findings.finding import Finding
 
+# the search for clusters of rows is most of what a check of a table takes: a rough one will do
+pytestmark = pytest.mark.usefixtures("hurried_module")
+
 V = [f"v{j}" for j in range(5)]
 
 

@@ -316,7 +316,8 @@ def test_a_checkpoint_of_another_fit_is_refused(recorded, tmp_path):
             fit_of(data, **settings, **options)
 
 
-@pytest.mark.parametrize("backend", ["sequential", pytest.param("loky", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["sequential", "loky"])
 def test_restarts_in_processes_and_one_by_one_are_those_of_one_process(recorded, tmp_path, backend):
     x, y, layer = recorded
     for name, side in (("x", x), ("y", y)):

@@ -229,7 +229,7 @@ def test_latents_without_a_gradient():
 # ---- the estimator
 
 
-@pytest.mark.parametrize("estimator", ["column", "difference"])
+@pytest.mark.parametrize("estimator", [pytest.param("column", marks=pytest.mark.slow), "difference"])
 def test_a_random_column_is_unbiased(estimator):
     network, z = made("mlp", True)
     z = z.detach() * torch.tensor([0.3, 1.0, 4.0])

@@ -111,7 +111,7 @@ def alike(one, two, atol=1e-6):
 
 RARE = (
     "several groups", "horseshoe", "counts with gaps", "penalty", "total correlation", "dependency",
-    "dependency that stops early", "sequences", "linear counts",
+    "dependency that stops early", "stopped early", "sequences", "linear counts",
 )  # fmt: skip
 
 

@@ -81,6 +81,7 @@ def test_expectation_propagation_is_near_enumeration(n):
         np.testing.assert_allclose(found.edge_prob[:4], 0.4, atol=1e-6)  # one row says nothing
 
 
+@pytest.mark.slow
 def test_gibbs_draws_what_is_learned():
     x, y, scale, _ = rows(1002, tasks=16, n=6)
     prior = RowPrior(**LEARNED, target_scale=scale)
