@@ -52,6 +52,21 @@ class Summed(NamedTuple):
         return self.mean + step.squeeze(-1)
 
 
+class Distinct(NamedTuple):
+    """The numbers that cells are, where these are few: counts.
+
+    Attributes
+    ----------
+    value : Tensor (chain or 1, feature, number)
+        Every one of the table.
+    number : Tensor of the same shape, float64
+        How many cells of the feature are that.
+    """
+
+    value: Tensor
+    number: Tensor
+
+
 class Declares(NamedTuple):
     """What is in closed form."""
 
@@ -80,6 +95,8 @@ class Cells:
         Of the likelihood; default what it declares.
     offset : Tensor (chain, feature, row), optional
         What is known of the predictor beside f. Under normal noise it is taken from x instead.
+    distinct : Distinct, optional
+        For `log_base`, which is then a sum over numbers and not over cells.
     """
 
     x: Tensor
@@ -88,6 +105,7 @@ class Cells:
     likelihood: Likelihood
     declares: Declares = None  # type: ignore[assignment]  # found once, not for every few features
     offset: Tensor | None = None
+    distinct: Distinct | None = None
 
     def __post_init__(self) -> None:
         if self.declares is None:
@@ -101,14 +119,30 @@ class Cells:
         likelihood = None if self.normal else self.likelihood.of_features(indices)
         likelihood = self.likelihood if likelihood is None else likelihood
         offset = None if self.offset is None else self.offset[:, indices]
-        return replace(self, x=self.x[:, indices], mask=observed, likelihood=likelihood, offset=offset)
+        return replace(
+            self, x=self.x[:, indices], mask=observed, likelihood=likelihood, offset=offset, distinct=None
+        )
 
     def rows(self, indices: Tensor) -> Cells:
         """The cells of some rows."""
         observed = None if self.mask is None else self.mask[..., indices]
         per_row = {name: values[..., indices] for name, values in self.per_row.items()}
         offset = None if self.offset is None else self.offset[..., indices]
-        return replace(self, x=self.x[..., indices], mask=observed, per_row=per_row, offset=offset)
+        return replace(
+            self, x=self.x[..., indices], mask=observed, per_row=per_row, offset=offset, distinct=None
+        )
+
+    def counted(self) -> Cells:
+        """The same cells, the numbers that they are counted, if a dispersion asks and these are few."""
+        if not self.overdispersed:
+            return self
+        value, which = torch.unique(self.x, return_inverse=True)
+        if 2 * len(value) > self.x.shape[-1]:
+            return self
+        number = torch.zeros(*self.x.shape[:-1], len(value), dtype=torch.float64, device=self.x.device)
+        seen = torch.ones_like(self.x) if self.mask is None else self.mask.expand_as(self.x)
+        number.scatter_add_(-1, which, seen.double())
+        return replace(self, distinct=Distinct(value.expand(*self.x.shape[:-1], -1), number))
 
     def shifted(self, offset: Tensor) -> Cells:
         """The cells given an offset of the predictor, (chain, feature, row)."""
@@ -163,6 +197,8 @@ class Cells:
         """What `log_prob` leaves out and the noise moves, summed over a feature's cells: (chain, feature)."""
         if not self.overdispersed:
             return torch.zeros_like(noise, dtype=torch.float64)
+        if self.distinct is not None:
+            return (self.likelihood.log_base(self.distinct.value, noise) * self.distinct.number).sum(-1)
         log_base = self.likelihood.log_base(self.x, noise)
         return (log_base if self.mask is None else log_base * self.mask).sum(-1)
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from .cells import Cells
 from .weight import Slabs
 
-__all__ = ["Curve", "LoadingLikelihood", "Parabola", "Shape"]
+__all__ = ["Curve", "LoadingLikelihood", "Parabola", "Shape", "projected", "slopes_along"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -34,6 +34,23 @@ LEAST_BEND = 0.01  # of the bend at the mode, so that a spike's parabola has an 
 WIDE = 1 / 9  # precision, in the slab's units, that keeps the mode within sight of the slab
 TINY = 1e-300  # added to what is divided by, or has a logarithm
 FARTHEST = 3.0  # that a step towards the mode moves the predictor of a cell
+
+
+def projected(f: Tensor, z: Tensor, unit: Tensor | float) -> Tensor:
+    """What all that is predicted (chain, feature, row) loads on a factor (chain, row): (chain, feature)."""
+    square = z.double().square().sum(-1, keepdim=True).clamp(min=1e-30)
+    return torch.linalg.vecdot(f, z.to(f).unsqueeze(-2)) / (square * _of_features(unit, f))
+
+
+def slopes_along(slope: Tensor, bend: Tensor, z: Tensor, unit: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Slope and minus the second derivative in loadings, of those in f (chain, feature, row), float64."""
+    by, scale = z.to(slope).unsqueeze(-2), _of_features(unit, slope)
+    vecdot = torch.linalg.vecdot
+    return vecdot(slope, by) * scale, vecdot(bend.to(by), by.square()) * scale**2
+
+
+def _of_features(unit: Tensor | float, like: Tensor) -> Tensor:
+    return torch.as_tensor(unit, device=like.device).double().reshape(-1)
 
 
 class LoadingLikelihood(Protocol):
@@ -106,7 +123,8 @@ class Shape:
     @cached_property
     def likelihood(self) -> Array:
         """At the nodes, (chain, feature, node)."""
-        level = self.expanded(NODES.reshape(-1, 1, 1) * self.sd)[0]
+        slope, bend = self.end[1:, (NODES > 0).astype(np.intp)]  # (node, chain, feature)
+        level = np.tensordot(_INSIDE, self.power, 1) + _BEYOND * (slope - 0.5 * bend * _BEYOND)
         return np.exp(np.minimum(np.moveaxis(level, 0, -1), 50.0))
 
     def expanded(self, away: Array) -> tuple[Array, Array, Array]:
@@ -164,18 +182,15 @@ class Curve:
         unit : Tensor (feature, 1) or float
             The slab's scale.
         """
-        along = unit * z.unsqueeze(1)  # chain, feature or 1, row
-        # What all that is predicted loads on z: moves of a loading and of angles go from it to it, so that a
-        # density of it may keep the mode near.
-        projection = (f * along).sum(-1).double() / along.square().sum(-1).double().clamp(min=1e-30)
+        along = (unit * z.unsqueeze(1)).to(f)  # chain, feature or 1, row
+        # Moves of a loading and of angles go from it to it, so that a density of it may keep the mode near.
+        projection = projected(f, z, unit)
 
         def totals(terms: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
-            log_p, slope, bend = terms
-            sums = ((slope * along).double().sum(-1), (bend * along**2).double().sum(-1))
-            return log_p.double().sum(-1), *sums
+            return terms[0].sum(-1, dtype=torch.float64), *slopes_along(terms[1], terms[2], z, unit)
 
         def at(step: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            return totals(cells.expanded(f + (step.unsqueeze(-1) * along).to(f), noise))
+            return totals(cells.expanded(torch.addcmul(f, step.unsqueeze(-1).to(f), along), noise))
 
         largest = along.abs().amax(-1).double()
         step, (_, slope, bend) = torch.zeros_like(projection), totals(terms)
@@ -258,6 +273,11 @@ class Curve:
 _STEP = float(NODES[1] - NODES[0])
 WEIGHTS = np.full(len(NODES), _STEP)
 WEIGHTS[[0, -1]] /= 2
+
+
+# Of the nodes, in units of the ends: powers up to an end, and how far beyond it they are.
+_INSIDE = np.clip(NODES / ENDS, -1.0, 1.0)[:, None] ** np.arange(9)
+_BEYOND = (NODES / ENDS - np.clip(NODES / ENDS, -1.0, 1.0)).reshape(-1, 1, 1)
 
 
 def _hermite() -> Array:

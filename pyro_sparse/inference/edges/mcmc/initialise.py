@@ -420,7 +420,7 @@ def _curved(
         curve = replace(curve, intercept_sd=curve.intercept_sd * math.hypot(1.0, far))
     parameters = parameters_of(likelihood)
     chains = DecoderChains(
-        cells=Cells(x, observed, per_row, likelihood),
+        cells=Cells(x, observed, per_row, likelihood).counted(),
         curve=curve,
         density=density,
         permitted=permitted,

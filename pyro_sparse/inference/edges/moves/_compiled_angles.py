@@ -13,7 +13,7 @@ from ...._utils.arrays import compiled as _compile
 from ..density._compiled_weight import ROOT_HALF, norm, weight_under
 from ..density.weight import LEAST_PRECISION
 
-__all__ = ["AVAILABLE", "angle_steps", "log_lkj", "log_prior"]
+__all__ = ["AVAILABLE", "angle", "angle_steps", "log_lkj", "log_prior"]
 
 
 @_compile
@@ -55,7 +55,7 @@ def angle_steps(
             begun = np.arccos(min(max(cov[c, i, j], -1.0), 1.0))
             best, cos, alpha, beta = -np.inf, 0.0, 1.0, 0.0
             for p in range(by.shape[1]):
-                tried_cos, sin, along, across = _angle(begun, by[m, p, c])
+                tried_cos, sin, along, across = angle(begun, by[m, p, c])
                 level = gumbel[m, p, c] + (k - 1 - n_free) * np.log(sin)
                 level += log_lkj(log_det[c] + 2 * np.log(along), concentration, log_weight)
                 level += log_prior(
@@ -104,7 +104,7 @@ def angle_steps(
 
 
 @_compile
-def _angle(begun, by):
+def angle(begun, by):
     """Cosine and sine, alpha and beta, as in `marginal_angles.py`."""
     if by == 0:
         return np.cos(begun), max(abs(np.sin(begun)), 1e-12), 1.0, 0.0

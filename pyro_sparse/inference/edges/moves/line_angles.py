@@ -77,11 +77,17 @@ def line_angles(
     level = curve.log_likelihood(weight[..., factor] / unit)
     # Those that see no feature which j does not see; a random order is as likely backwards.
     inside = (seen <= seen[:, [factor]]).all(0) & (np.arange(len(by)) != factor)
-    for other in rng.permutation(np.flatnonzero(inside)):
-        weight, edge, cov, step, shift = angles.moved(
-            (int(other), factor), weight, edge, cov, log_odds, curve, rng
+    others = rng.permutation(np.flatnonzero(inside))
+    if angles.compiles:
+        weight, edge, cov, by, curve = angles.all_moved_along(
+            factor, others, weight, edge, cov, log_odds, curve, rng
         )
-        curve, by = curve.translated(shift), step @ by
+    else:
+        for other in others:
+            weight, edge, cov, step, shift = angles.moved(
+                (int(other), factor), weight, edge, cov, log_odds, curve, rng
+            )
+            curve, by = curve.translated(shift), step @ by
     gain = level - curve.log_likelihood(weight[..., factor] / unit)
     tried = state._replace(
         weight=torch.as_tensor(weight).to(state.weight) * program.weight_unit,
@@ -93,7 +99,10 @@ def line_angles(
     terms = cells.expanded(f, state.noise)
     gain += (terms[0] - begun.terms[0]).double().sum(-1).cpu().numpy()
     gain = np.where(seen[:, factor], gain, 0.0).sum(-1)
-    taken = torch.as_tensor(np.log(rng.random(len(gain))) < gain, device=f.device)
+    accepted = np.log(rng.random(len(gain))) < gain
+    if accepted.all():
+        return LineAngles(tried, f, terms)
+    taken = torch.as_tensor(accepted, device=f.device)
 
     def chosen(new: Tensor, old: Tensor) -> Tensor:
         return torch.where(taken.view(-1, *[1] * (new.ndim - 1)), new, old)

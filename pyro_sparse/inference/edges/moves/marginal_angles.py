@@ -23,7 +23,7 @@ American Statistical Association 103(482), on summing out in part).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -32,10 +32,11 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from ....priors import LKJ
-from ..density.loadings import LoadingLikelihood
+from ..density.loadings import Curve, LoadingLikelihood
 from ..density.weight import Slabs, SpikeSlab
 from ._compiled import by_factor
 from ._compiled_angles import AVAILABLE, angle_steps
+from ._compiled_curve_angles import curve_steps
 from .grid import drawn_grid, grid, moves, place
 
 __all__ = ["MarginalAngles", "Moved"]
@@ -152,7 +153,7 @@ class MarginalAngles:
 
     @property
     def compiles(self) -> bool:
-        """Whether moves under normal noise can be machine code (`all_moved`)."""
+        """Whether moves can be machine code (`all_moved`, `all_moved_along`)."""
         return AVAILABLE and self._has_compiled_densities
 
     @cached_property
@@ -207,14 +208,10 @@ class MarginalAngles:
         by = np.swapaxes(moves(np.array(widths), np.array(present), places), 0, 1)
         uniform = np.array(thresholds)
         drawn = uniform[:, 1:].copy() if density.laplace else np.array(sizes)
+        log_slab, log_spike = self._log_rates(log_odds, weight.shape)
         weight, edge, cov = by_factor(weight), by_factor(edge), cov.copy()
         maps = np.tile(np.eye(k), (n, 1, 1))
         prior, spike = self.correlation_prior, float(np.max(density.ratio))
-        odds = log_odds + self._sure if self.must.any() else log_odds
-        log_slab, log_spike = (
-            by_factor(np.broadcast_to(level, (n, g, k)))
-            for level in (-np.logaddexp(0, -odds), -np.logaddexp(0, odds) - math.log(spike))
-        )
         angle_steps(
             np.ascontiguousarray(pairs), weight, edge, cov, np.linalg.slogdet(cov)[1], maps,
             np.moveaxis(gram, 1, -1).copy(), by_factor(centred), np.ascontiguousarray(noise),
@@ -224,6 +221,74 @@ class MarginalAngles:
             uniform[:, 0].copy(), drawn,
         )  # fmt: skip
         return by_factor(weight), by_factor(edge), cov, maps
+
+    def all_moved_along(
+        self,
+        factor: int,
+        others: NDArray[np.intp],
+        weight: Array,
+        edge: Bools,
+        cov: Array,
+        log_odds: Array,
+        curve: Curve,
+        rng: np.random.Generator,
+    ) -> tuple[Array, Bools, Array, Array, Curve]:
+        """`moved` of each of others and a factor in turn, in one call and with the same random numbers.
+
+        Parameters
+        ----------
+        factor : int
+            j, whose loadings are summed out.
+        others : ndarray of int (other,)
+        weight, edge, cov, log_odds
+            As in `moved`.
+        curve : Curve
+            The likelihood of the loadings of j.
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        weight, edge, cov, map
+            As in `Moved`, the map of all pairs together.
+        curve : Curve
+            Of the loadings of j then.
+        """
+        density, (n, g, k) = self.density, weight.shape
+        assert isinstance(density, SpikeSlab)
+        places, n_uniform = self._places(n, g), 5 if density.laplace else 3
+        by, gumbel, uniform = (
+            np.empty((len(others), *shape)) for shape in ((places, n), (places, n), (n_uniform, n, g))
+        )
+        sizes, log_uniform = np.empty((len(others), 1, n, g)), np.empty((len(others), n))
+        for m in range(len(others)):
+            by[m] = grid((n,), places, _WIDTHS, rng)
+            gumbel[m] = rng.gumbel(size=(places, n))
+            uniform[m] = rng.random((n_uniform, n, g))
+            if not density.laplace:
+                sizes[m] = rng.standard_normal((n, g))
+            log_uniform[m] = np.log(rng.random(n))
+        drawn = np.ascontiguousarray(uniform[:, 3:]) if density.laplace else sizes
+        log_slab, log_spike = self._log_rates(log_odds, weight.shape)
+        weight, edge, cov = by_factor(weight), by_factor(edge), cov.copy()
+        maps, mode, shape = np.tile(np.eye(k), (n, 1, 1)), curve.mode.copy(), curve.shape
+        prior, spike = self.correlation_prior, float(np.max(density.ratio))
+        curve_steps(
+            np.ascontiguousarray(others), factor, weight, edge, cov, np.linalg.slogdet(cov)[1], maps, mode,
+            np.ascontiguousarray(shape.sd), np.moveaxis(shape.power, 0, -1).copy(),
+            np.moveaxis(shape.end, (0, 1), (-2, -1)).copy(), np.ascontiguousarray(shape.likelihood),
+            log_slab, log_spike, by_factor(self.permitted), density.laplace, spike, float(self.slab_scale),
+            np.array(prior.concentration), prior.log_weights(k), by, gumbel, uniform[:, :3].copy(), drawn,
+            log_uniform,
+        )  # fmt: skip
+        return by_factor(weight), by_factor(edge), cov, maps, replace(curve, mode=mode)
+
+    def _log_rates(self, log_odds: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
+        """log of P(edge) a priori, and of P(no edge) over the spike's scale, (chain, factor, feature)."""
+        assert isinstance(self.density, SpikeSlab)
+        spike = float(np.max(self.density.ratio))
+        odds = log_odds + self._sure if self.must.any() else log_odds
+        log_slab, log_spike = -np.logaddexp(0, -odds), -np.logaddexp(0, odds) - math.log(spike)
+        return by_factor(np.broadcast_to(log_slab, shape)), by_factor(np.broadcast_to(log_spike, shape))
 
     @staticmethod
     def _places(n: int, g: int) -> int:

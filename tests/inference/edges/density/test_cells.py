@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, optimize, stats
+from scipy import integrate, optimize, special, stats
 
 import pyro_sparse as ps
 from pyro_sparse.inference.edges.density.cells import Cells
@@ -246,3 +246,33 @@ def test_a_last_layer_is_found_from_where_every_cell_is_certain_and_wrong(size):
     )
     np.testing.assert_allclose(far.mean, near_zero.mean, atol=0.02)
     np.testing.assert_allclose(far.log_evidence, near_zero.log_evidence, atol=0.05)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_sum_over_numbers_is_that_over_cells(masked):
+    rng = np.random.default_rng(5)
+    x, seen = rng.poisson(3.0, (1, 4, 90)).astype(float), rng.random((1, 4, 90)) < (0.7 if masked else 1.0)
+    x[0, 0, 0] = 10_000.0  # numbers are few, if large
+    mask = torch.as_tensor(seen).double() if masked else None
+    noise = rng.uniform(0.2, 2.0, (3, 4))
+    cells = Cells(torch.as_tensor(x), mask, {}, ps.likelihoods.NegativeBinomial(size_factors=False)).counted()
+    assert cells.distinct is not None and cells.distinct.value.shape[-1] < 45
+    theta = 1 / noise[..., None]
+    wanted = ((special.gammaln(x + theta) - special.gammaln(theta)) * seen).sum(-1)
+    got = cells.log_base(torch.as_tensor(noise))
+    np.testing.assert_allclose(got, wanted, rtol=1e-10)
+    for some, kept in ((cells.features(torch.tensor([1, 3])), [1, 3]), (cells.features(slice(0, 2)), [0, 1])):
+        np.testing.assert_allclose(
+            some.log_base(torch.as_tensor(noise[:, kept])), wanted[:, kept], rtol=1e-10
+        )
+    rows = torch.arange(10, 60)
+    again = ((special.gammaln(x + theta) - special.gammaln(theta)) * seen)[..., 10:60].sum(-1)
+    np.testing.assert_allclose(cells.rows(rows).log_base(torch.as_tensor(noise)), again, rtol=1e-10)
+
+
+def test_cells_that_are_many_numbers_or_have_no_dispersion_are_not_counted():
+    many = torch.arange(40.0).expand(1, 2, 40)
+    assert (
+        Cells(many, None, {}, ps.likelihoods.NegativeBinomial(size_factors=False)).counted().distinct is None
+    )
+    assert Cells(many % 2, None, {}, ps.likelihoods.Bernoulli()).counted().distinct is None

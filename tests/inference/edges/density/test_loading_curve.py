@@ -6,7 +6,6 @@ from pyro_sparse.inference.edges.density import loading_curve as module
 from pyro_sparse.inference.edges.density.cells import Cells
 from pyro_sparse.inference.edges.density.loading_curve import loading_curve
 from pyro_sparse.inference.edges.density.loadings import Curve
-from pyro_sparse.inference.edges.density.weight import SpikeSlab
 from pyro_sparse.likelihoods import Bernoulli, Ordinal, Poisson, _compiled_cells
 from pyro_sparse.likelihoods.base import CELL_TERMS, CELLS
 
@@ -79,33 +78,3 @@ def test_without_numba_torch_is_asked(monkeypatch):
     monkeypatch.setattr(module, "loading_jets", lambda *arguments: None)
     arguments = given(Bernoulli())
     np.testing.assert_array_equal(loading_curve(*arguments).mode, Curve.along(*arguments).mode)
-
-
-@needs_numba
-@pytest.mark.parametrize("laplace", [True, False])
-@pytest.mark.parametrize("ratio", [0.0, 1e-8, 0.05, 0.9])
-@torch.no_grad()
-def test_compiled_integrals_are_those_of_numpy(laplace, ratio):
-    wanted = Curve.along(*given(Bernoulli()))
-    curve, density = module.CompiledCurve(wanted.mode, wanted.shape), SpikeSlab(laplace, np.array(ratio))
-    shift = 3 * np.random.default_rng(1).standard_normal((7, 3, 5))
-    for one, other in zip(curve.log_norms(shift, density), wanted.log_norms(shift, density), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
-
-
-@needs_numba
-@pytest.mark.parametrize("laplace", [True, False])
-@torch.no_grad()
-def test_compiled_draws_are_those_of_numpy(laplace):
-    wanted = Curve.along(*given(Bernoulli()))
-    curve, density = module.CompiledCurve(wanted.mode, wanted.shape), SpikeSlab(laplace, np.array(0.05))
-    rng = np.random.default_rng(1)
-    shift, log_odds = 3 * rng.standard_normal((7, 3, 5)), rng.standard_normal((3, 5))
-    log_odds[0, 0] = np.inf
-    edge = rng.random((3, 5)) < 0.5
-    mine, theirs = (c.draw(shift[0], edge, density, np.random.default_rng(2)) for c in (curve, wanted))
-    np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
-    for loading in (mine, 20 * mine):  # inside the grid, and beyond
-        one, other = (c.excess(shift[0], loading, log_odds, density) for c in (curve, wanted))
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
-    assert isinstance(curve.translated(shift[0]), module.CompiledCurve)
