@@ -116,8 +116,7 @@ def isolated() -> Iterator[None]:
                     settings.enter_context(torch.autocast(kind, enabled=False))
             if torch.get_default_dtype() != torch.float32:
                 settings.enter_context(default_dtype(torch.float32))
-            if torch.get_default_device().type != "cpu":  # else not: it slows every call of torch
-                settings.enter_context(torch.device("cpu"))
+            settings.enter_context(default_device("cpu"))
             settings.enter_context(np.errstate(all="warn", under="ignore"))  # NumPy's defaults
             _TURN.thread.is_isolated = True
             try:
@@ -174,7 +173,9 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 @contextmanager
 def default_device(device: str | torch.device) -> Iterator[None]:
     """As long as this lasts, tensors are made on this device; nothing changes where they are already."""
-    if torch.device(device).type == torch.get_default_device().type:  # else not: it slows every call of torch
+    # Only where it is another one, for it slows every call of torch. In torch 2.6 and 2.7 get_default_device
+    # does not see the caller's `with torch.device(...)`; a tensor does.
+    if torch.device(device).type == torch.empty(0).device.type:
         yield
         return
     with torch.device(device):

@@ -482,7 +482,10 @@ def _opened(path: Path, layer: str | None) -> Any:
         return opened
     # anndata's own backed mode leaves X on disk only, and reads all layers, obs and obsm
     layers = opened.get("layers", {})
-    if layer is None and "X" not in opened:
+    has_x = (
+        "X" in opened and getattr(opened["X"], "shape", ()) is not None
+    )  # some versions write an empty one
+    if layer is None and not has_x:
         raise ValueError(f"source: {path.name!r} has no X; give layer=, of {_names(layers)}")
     matrix = opened["X"] if layer is None else _of(layers, layer)
     store = _store(matrix if hasattr(matrix, "dtype") else anndata.io.sparse_dataset(matrix))

@@ -118,7 +118,7 @@ def plot_sbc(result: SBC, axes: np.ndarray | None = None) -> np.ndarray:
         ax.plot(x, difference, color=c["negative"] if inside else c["positive"], linewidth=1.6, zorder=2)
         ax.set_xlim(0, 1)
         ax.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
-        ax.set_title(*shorten([name if inside else f"{name}: outside"], 26), fontsize=9.5, pad=5)
+        ax.set_title(*shorten([name if inside else f"{name}: outside"], 24), fontsize=9.5, pad=5)
     for ax in panels[max(0, n - 4) : n]:
         ax.set_xlabel(f"rank of the truth / {result.num_draws + 1}")
         ax.tick_params(labelbottom=True)

@@ -78,8 +78,8 @@ def _one_mode_of_shapes() -> AbstractContextManager[Any]:
     """While a graph is recorded, one mode of tensors without data for the shapes of all its nodes.
 
     Otherwise torch makes one for each node, with a trace of the stack: two fifths of the time of recording.
-    These names of torch are not public; where they are missing, recording takes longer and gives the same
-    graph.
+    These names of torch are not public; where they are missing, and with torch 2.6, recording takes longer
+    and gives the same graph.
     """
     try:
         from torch._guards import TracingContext, tracing
