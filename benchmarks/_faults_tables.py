@@ -593,6 +593,28 @@ def sign_change(seed: int) -> Case:
     return Case(framed(x), w, likelihood, {}, ("over all rows they cancel",), names)
 
 
+def level_order(seed: int) -> Case:
+    """One column, or two of different factors, whose levels are numbered by the alphabet, or at random.
+
+    Beside measurements or columns of as many levels; three to six of them.
+    """
+    rng = np.random.default_rng([seed, 29])
+    x, w = linear(rng)
+    chosen = rng.choice(w.shape[1], int(rng.integers(1, 3)), replace=False)
+    n_levels, as_levels = int(rng.integers(3, 7)), rng.random() < 0.5
+    cells = np.array(x)
+    for j in range(cells.shape[1]) if as_levels else chosen:
+        shares = rng.dirichlet(np.full(n_levels, 8.0)).cumsum()[:-1]
+        cells[:, j] = np.digitize(cells[:, j], np.quantile(cells[:, j], shares))
+    numbers = np.arange(n_levels)
+    while (np.diff(numbers) == 1).all() or (np.diff(numbers) == -1).all():
+        numbers = np.array([2, 0, 1]) if n_levels == 3 else rng.permutation(n_levels)  # high < low < mid
+    cells[:, chosen] = numbers[cells[:, chosen].astype(int)]
+    names = tuple(framed(cells).columns[np.sort(chosen)])
+    likelihood = "ordinal" if as_levels else "normal"
+    return Case(framed(cells), w, likelihood, {}, ("order in which the other columns rise",), names)
+
+
 KINDS: dict[str, Callable[[int], Case]] = {
     "near_copy": near_copy, "dependent": dependent, "one_hot": one_hot, "shares": shares,
     "duplicates": duplicates, "careless": careless, "cell": cell, "blocks": blocks, "likert": likert,
@@ -602,7 +624,7 @@ KINDS: dict[str, Callable[[int], Case]] = {
     "far_from_zero": far_from_zero, "near_duplicates": near_duplicates, "group_cell": group_cell,
     "batches_of_counts": batches_of_counts, "batches_of_levels": batches_of_levels, "far_counts": far_counts,
     "joined": joined, "straightlined": straightlined, "beyond_covariates": beyond_covariates,
-    "sign_change": sign_change,
+    "sign_change": sign_change, "level_order": level_order,
 }  # fmt: skip
 
 

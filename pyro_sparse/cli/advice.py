@@ -136,6 +136,8 @@ TABLE: tuple[Entry, ...] = (
     Entry(r", or in Python pyro_sparse\.open_rows, which reads by rows", "", "_utils/sources.py"),
     Entry(r" \(pandas\.get_dummies\)", "", "data/files.py"),
     # what a table looks like
+    Entry(r" \(pandas sorts words by the alphabet; categories=\[…\] gives their order\)", "",
+          "data/checks/level_order.py"),
     Entry(r"X\.replace\(([^,]+), float\('nan'\)\)", r"give --missing \1", "data/checks/kinds.py"),
     Entry(r"drop them \(X\.drop_duplicates\(\)\)", "take them out of the table", "data/checks/rows.py"),
     Entry(r"set it to NaN", "leave it empty (or all of its kind: --missing CODE)", "data/checks/rows.py"),

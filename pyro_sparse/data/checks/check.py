@@ -25,6 +25,7 @@ from .filled import filled_cells
 from .groups import row_groups
 from .joined import joined_columns
 from .kinds import chosen_kinds, entry_mistakes, few_levels, missing_codes, several_kinds
+from .level_order import levels_out_of_order
 from .missing import separate_columns
 from .near_rows import nearly_repeated_rows
 from .rows import outlying_cells, outlying_rows, repeated_rows
@@ -76,11 +77,11 @@ def check_table(
     -----
     Looked for: columns that copy one another; sets of which one follows from the others; rows that repeat,
     nearly or in every cell, or are on another scale; rows with one answer to all questions; columns of
-    another table that was joined; cells that make their column; codes, counts, levels and yes or no under the
-    normal likelihood; codes for missing cells, cells that were filled in; heavy tails; columns hardly seen
-    together; batches of rows, or clusters; columns whose sign changes at a row, or in a group; covariates
-    whose effects are no lines; counts that vary more, or less, than their likelihood; how many rows survey
-    weights leave.
+    another table that was joined; cells that make their column; codes, counts, levels and yes or no under
+    the normal likelihood; codes for missing cells, cells that were filled in; heavy tails; columns hardly
+    seen together; batches of rows, or clusters; columns whose sign changes at a row, or in a group;
+    covariates whose effects are no lines; levels in another order than what they mean; counts that vary
+    more, or less, than their likelihood; how many rows survey weights leave.
 
     Examples
     --------
@@ -171,10 +172,23 @@ def _findings(cells: Cells, table: Table, likelihood: Likelihood) -> list[Findin
         *far_rows,
         *far_cells,
         *filled,
+        *(_disordered(others, families, likelihood) if not mistakes else []),
         *of_tails,
         *(_unlike_rows(cells, table, families, far) if not (repeats or mistakes) else []),
         *counts,
     ]
+
+
+def _disordered(cells: Cells, families: list[tuple[Cells, Any]], likelihood: Likelihood) -> list[Finding]:
+    """Levels of another order than what they mean, of columns that are read as levels or measurements."""
+    every = list(range(len(cells.features)))
+    read_as_levels = [
+        j
+        for family, columns in families
+        if family.is_normal or family.likelihood == "ordinal"
+        for j in (every if isinstance(columns, slice) else columns)
+    ]
+    return levels_out_of_order(cells, read_as_levels, likelihood.labels)
 
 
 def _unlike_rows(

@@ -24,6 +24,11 @@ _OF_ALL_EDGES = {
         "rows)",
         "leave out the rows that were careless, fit again, and compare",
     ),
+    "order": (
+        "edges of {columns} are found by levels that are in another order than what they mean ({size:.0%} of "
+        "what the levels share with the other columns is lost)",
+        "put the levels in their order, or give columns of 0 and 1 for levels that have none",
+    ),
     "signs": (
         "edges of {columns} have one sign in some rows and the other in the rest (correlations of {size:.2f} "
         "and more), and cancel over all rows",
@@ -40,7 +45,8 @@ def doubted_by_columns(
 
     Columns that repeat together ("joined") have a doubt on all their edges, and on such a factor, and so have
     questions to which some rows have one answer ("answers"): false edges come on any of their factors; and
-    columns whose sign changes ("signs"): their own edges cancel.
+    columns whose sign changes ("signs"), or whose levels are out of order ("order"): their own edges cancel,
+    or are weak.
 
     Parameters
     ----------
