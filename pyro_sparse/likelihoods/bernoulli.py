@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from ..distributions._normal_interval import inverse_mills, log_tail, tail_curvature, tail_terms
+from ._compiled_cells import level_terms
 from ._links import LINKS, LinkName, read_link
 from .base import CELL_TERMS, CELLS, LOGISTIC_LEVELS, NOTHING, Likelihood, PerRow
 from .given_cells import refuse_where
@@ -97,9 +98,12 @@ class Bernoulli(Likelihood):
             t = sign * f
             log_p, mills = tail_terms(t)
             return (log_p, sign * mills, tail_curvature(t, mills))[: order + 1]
+        if order == 0:  # one call, as fast, whatever the order of f in memory
+            return (logsigmoid((2 * x - 1) * f),)
+        terms = level_terms(f, x, torch.zeros(1, 1, 1), order)
+        if terms is not None:
+            return terms
         log_p = logsigmoid((2 * x - 1) * f)
-        if order == 0:
-            return (log_p,)
         p = torch.sigmoid(f)
         return (log_p, x - p, p * (1 - p))[: order + 1]
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import pyro
@@ -31,6 +32,7 @@ __all__ = ["Cells", "Summed", "weighted"]
 
 _FARTHEST = 10.0  # that a cell pulls f at the first step
 _NEWTON = 3  # steps: log evidences of candidates were then right to some .005 (NOTEBOOK.md)
+_FEW_VALUES = 0.5  # of the rows: distinct values of a feature up to which they are counted
 _TIGHT = 5e-3  # noise over variance below which single precision costs log evidence tenths and more
 
 
@@ -163,8 +165,30 @@ class Cells:
         """What `log_prob` leaves out and the noise moves, summed over a feature's cells: (chain, feature)."""
         if not self.overdispersed:
             return torch.zeros_like(noise, dtype=torch.float64)
+        if self.distinct is not None:
+            values, times = self.distinct
+            return (self.likelihood.log_base(values, noise) * times).sum(-1)
         log_base = self.likelihood.log_base(self.x, noise)
         return (log_base if self.mask is None else log_base * self.mask).sum(-1)
+
+    @cached_property
+    def distinct(self) -> tuple[Tensor, Tensor] | None:
+        """The values of each feature's cells, once each, and how often they were seen.
+
+        Both (chain or 1, feature, value), filled up with values that were not; None where most cells differ,
+        so that looking at each is as fast. What a count leaves out is two gamma functions, and a table of
+        counts has few: of 200 genes in 560 cells a fortieth as many as cells.
+        """
+        x, order = self.x.sort(-1)
+        place = torch.zeros_like(order)
+        place[..., 1:] = (x[..., 1:] != x[..., :-1]).cumsum(-1)
+        n_values = int(place.max()) + 1
+        if n_values > _FEW_VALUES * x.shape[-1]:
+            return None
+        seen = torch.ones_like(x) if self.mask is None else self.mask.expand_as(x).gather(-1, order)
+        values = x[..., :1].repeat(1, 1, n_values).scatter(-1, place, x)
+        times = torch.zeros_like(values, dtype=torch.float64).scatter_add(-1, place, seen.double())
+        return values, times
 
     def _where_seen(self, derivatives: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return (

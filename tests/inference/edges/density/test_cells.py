@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, optimize, stats
+from scipy import integrate, optimize, special, stats
 
 import pyro_sparse as ps
 from pyro_sparse.inference.edges.density.cells import Cells
@@ -120,6 +120,27 @@ def test_derivatives_of_cells_are_those_of_the_likelihood(kind):
         (mine, want), noise = level(), 1.4 * noise
         mine, want = (now - before for now, before in zip(level(), (mine, want), strict=True))
         np.testing.assert_allclose(mine, want.detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_what_counts_leave_out_is_asked_of_each_value_once(masked):
+    rng = np.random.default_rng(3)
+    x = torch.as_tensor(rng.poisson(2.0, (1, G, 60)).astype(float))
+    x[0, 0] = 3.0  # a feature of one value
+    seen = torch.as_tensor(rng.random(x.shape) < 0.7).double() if masked else None
+    likelihood = ps.likelihoods.NegativeBinomial(size_factors=False)
+    noise = torch.as_tensor(rng.uniform(0.2, 2.0, (3, G)))
+    cells = Cells(x, seen, {}, likelihood)
+    assert cells.distinct is not None and cells.distinct[0].shape[-1] < 20
+    assert cells.features(slice(0, 2)).distinct[0].shape[:2] == (1, 2)  # a cache of its own
+    size = 1 / noise.unsqueeze(-1)
+    each = torch.as_tensor(special.gammaln((x + size).numpy()) - special.gammaln(size.numpy()))
+    want = (each if seen is None else each * seen).sum(-1)
+    np.testing.assert_allclose(cells.log_base(noise), want, rtol=1e-10)
+    apart = Cells(torch.arange(60.0).expand(1, G, 60), None, {}, likelihood)
+    assert apart.distinct is None
+    want = likelihood.log_base(apart.x, noise).sum(-1)
+    np.testing.assert_allclose(apart.log_base(noise), want)
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh", None])
