@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from ..distributions._normal_interval import inverse_mills, log_tail, tail_curvature, tail_terms
+from ._compiled_cells import level_terms
 from ._links import LINKS, LinkName, read_link
 from .base import CELL_TERMS, CELLS, LOGISTIC_LEVELS, NOTHING, Likelihood, PerRow
 from .given_cells import refuse_where
@@ -97,6 +98,11 @@ class Bernoulli(Likelihood):
             t = sign * f
             log_p, mills = tail_terms(t)
             return (log_p, sign * mills, tail_curvature(t, mills))[: order + 1]
+        # Of single precision torch does more numbers at a time, and of none but log p there is one call.
+        if order > 0 and f.dtype == torch.float64:
+            terms = level_terms(f, x, torch.zeros(1, 1, 1), order)
+            if terms is not None:
+                return terms
         log_p = logsigmoid((2 * x - 1) * f)
         if order == 0:
             return (log_p,)

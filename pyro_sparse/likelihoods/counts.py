@@ -21,6 +21,7 @@ from torch.distributions import AbsTransform, Distribution, constraints
 from torch.nn import functional as F
 
 from .._utils.declared import Declared, keeps
+from ._compiled_counts import count_terms
 from ._shared_totals import along, log_sum, log_sum_if, of_shares
 from .base import AROUND_CELLS, CELL_TERMS, CELLS, NOTHING, Likelihood, PerRow
 from .given_cells import ArrayT, column_mean, filled, in_kind, refuse_where
@@ -434,8 +435,12 @@ class NegativeBinomial(Poisson):
     def cell_terms(
         self, f: Tensor, x: Tensor, dispersion: Tensor, per_row: PerRow, order: int
     ) -> tuple[Tensor, ...] | None:
+        log_rate = _with_offset(f, per_row)
+        terms = count_terms(log_rate, x, dispersion, order)
+        if terms is not None:
+            return terms
         theta = 1 / dispersion.unsqueeze(-1)
-        odds = _with_offset(f, per_row) - theta.log()
+        odds = log_rate - theta.log()
         log_p = -x * F.softplus(-odds) - theta * F.softplus(odds)  # no large numbers that cancel
         if order == 0:
             return (log_p,)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..training.restarts import pick
+from .closed_cells import closed_terms
 
 if TYPE_CHECKING:
     from ...data.read import Batch
@@ -99,6 +100,10 @@ def expanded_cells(model: FactorModel, batch: Batch, f: Tensor) -> tuple[Tensor,
     f : Tensor (restart, row, feature)
         Linear predictors.
     """
+    with torch.no_grad():
+        terms = closed_terms(model.likelihood, batch, f, 2)
+    if terms is not None:
+        return terms[1], terms[2]
     with torch.enable_grad(), pyro.validation_enabled(False):
         leaf = f.detach().requires_grad_()
         log_p = model.likelihood(leaf, batch.per_row).log_prob(batch.x)

@@ -30,8 +30,9 @@ from ..._utils.optimisers import eager
 from ...data.large_table import LargeTable
 from ...data.table import Batch, Table
 from ..training.restarts import pick
+from .closed_cells import cell_sums
 from .factor_spread import expanded_cells
-from .row_integrals import proposed, row_modes, t_draws
+from .row_integrals import proposed, row_modes, sums_of_squares, t_draws
 
 if TYPE_CHECKING:
     from ...models.base import FactorModel
@@ -41,6 +42,7 @@ __all__ = ["ComparedRows", "at_maximum", "compared_rows", "row_log_likelihood", 
 
 _DRAWS, _LOOKS = (32, 128), 200_000  # of a row's factors, least and most; rows times draws to look at
 _AT_ONCE = 4_000_000  # numbers of all cells, draws and restarts: a few hundred MB with their derivatives
+_NEAR = 1_000_000  # of these numbers that a climb looks at together: they stay near the processor
 _ROUNDS, _STEPS, _FEW, _CLIMBED = 3, 8, 16, 2000  # of a climb: rounds, steps of each, draws of a row, rows
 _COMPARED = 10_000  # rows, at most, that say which restart is better
 # Limits of correlations in units of sqrt(log N / N): one r costs about N r² R R' / 2 if factors have
@@ -157,7 +159,7 @@ def row_log_likelihood(model: FactorModel, batch: Batch) -> Tensor:
         for rows in torch.arange(n_rows, device=batch.x.device).split(size):
             drawn = _draws(decoder, batch.rows(rows), n_draws, rng)
             log_weight = _log_cells(decoder, drawn, decoder.weights) + drawn.log_ratio
-            levels.append(log_weight.double().unflatten(1, (n_draws, -1)).logsumexp(1) - math.log(n_draws))
+            levels.append(log_weight.double().logsumexp(1) - math.log(n_draws))
     return torch.cat(levels, 1)
 
 
@@ -197,19 +199,23 @@ def at_maximum(model: FactorModel, batch: Batch) -> FactorModel:
 
 def _loss(model: SparseDecoder, drawn: _Drawn, edge: Tensor, climb: torch.optim.Optimizer) -> Tensor:
     """Minus the mean log density of a row, summed over restarts, with its slopes."""
+    n_rows, total = len(drawn.batch), drawn.z.new_zeros(())
+    size = max(1, _NEAR // (model.n_restarts * model.n_features * _FEW))
     with torch.enable_grad():
         climb.zero_grad()
-        log_weight = _log_cells(model, drawn, torch.where(edge, model.weights, 0.0)) + drawn.log_ratio
-        loss = -log_weight.unflatten(1, (_FEW, -1)).logsumexp(1).mean(1).sum()
-        loss.backward()
-    return loss.detach()
+        for rows in torch.arange(n_rows, device=drawn.z.device).split(size):
+            some = drawn.rows(rows)
+            log_weight = _log_cells(model, some, torch.where(edge, model.weights, 0.0)) + some.log_ratio
+            loss = -log_weight.logsumexp(1).sum() / n_rows
+            loss.backward()
+            total += loss.detach()
+    return total
 
 
 def _follow_moments(model: SparseDecoder, drawn: _Drawn) -> None:
     """C as the factors' draws have it, each factor in units of its own standard deviation."""
     log_weight = _log_cells(model, drawn, model.weights) + drawn.log_ratio
-    weight = log_weight.unflatten(1, (_FEW, -1)).softmax(1).flatten(1, 2).double()
-    z = drawn.z.double()
+    weight, z = log_weight.softmax(1).flatten(1, 2).double(), drawn.z.flatten(1, 2).double()
     moment = (z * weight.unsqueeze(-1)).mT @ z / weight.sum(1).view(-1, 1, 1)
     sd = moment.diagonal(dim1=-2, dim2=-1).sqrt()
     model.factor_cov.copy_(moment / sd.unsqueeze(-1) / sd.unsqueeze(-2))
@@ -221,37 +227,51 @@ class _Drawn(NamedTuple):
 
     Attributes
     ----------
-    z : Tensor (restart, draw and row, factor)
-    log_ratio : Tensor (restart, draw and row)
+    z : Tensor (restart, draw, row, factor)
+    log_ratio : Tensor (restart, draw, row)
         Log density of the factors' prior over that of the proposal.
     batch : Batch
-        The rows, once for each draw.
+        The rows.
     """
 
     z: Tensor
     log_ratio: Tensor
     batch: Batch
 
+    def rows(self, rows: Tensor) -> _Drawn:
+        """Those of some rows."""
+        return _Drawn(self.z[:, :, rows], self.log_ratio[:, :, rows], self.batch.rows(rows))
+
 
 def _log_cells(model: SparseDecoder, drawn: _Drawn, weights: Tensor) -> Tensor:
-    """Log density of the rows' cells given their factors, (restart, draw and row)."""
-    batch, f = drawn.batch, model.decode(drawn.z, weights)
-    log_p: Tensor = model.likelihood.observation(f, batch.mask, batch.per_row).log_prob(batch.x)
-    return log_p
+    """Log density of the rows' cells given their factors, (restart, draw, row).
+
+    In closed form, if there is one, which leaves out what factors do not move (a count's gamma functions,
+    say): of each row that is asked of its first draw only.
+    """
+    batch, (n_draws, n_rows) = drawn.batch, drawn.z.shape[1:3]
+    f = model.decode(drawn.z.flatten(1, 2), weights).unflatten(1, (n_draws, n_rows))
+    levels = cell_sums(model.likelihood, batch, f)
+    if levels is None:
+        every = batch.rows(torch.arange(n_rows, device=f.device).repeat(n_draws))
+        observed = model.likelihood.observation(f.flatten(1, 2), every.mask, every.per_row)
+        log_p: Tensor = observed.log_prob(every.x)
+        return log_p.unflatten(1, (n_draws, n_rows))
+    first = model.likelihood.observation(f[:, 0], batch.mask, batch.per_row).log_prob(batch.x)
+    return levels + (first - levels[:, 0]).unsqueeze(1)
 
 
 def _draws(model: SparseDecoder, batch: Batch, n_draws: int, rng: np.random.Generator) -> _Drawn:
     weights, precision = model.weights, torch.linalg.inv(model.factor_cov.double())
     wide = weights.double()
+    squares = sums_of_squares(wide)
 
     def expanded(z: Tensor) -> tuple[Tensor, Tensor]:
         cells = expanded_cells(model, batch, model.decode(z.to(weights), weights))
         slope, information = (torch.nan_to_num(of_cells.double()) for of_cells in cells)
-        inner = torch.einsum("rnj,rjk,rjl->rnkl", information, wide, wide) + precision.unsqueeze(1)
-        return slope @ wide - z @ precision, inner
+        return slope @ wide - z @ precision, squares(information) + precision.unsqueeze(1)
 
     mode, root = row_modes(model.encode(batch)[0].double(), expanded)
-    draws = t_draws((1, *mode.shape[1:]), n_draws, rng)  # the same in all restarts
-    z, log_ratio = zip(*(proposed(mode, root, draw, precision) for draw in draws), strict=True)
-    every = torch.arange(len(batch), device=batch.x.device).repeat(n_draws)
-    return _Drawn(torch.cat(z, 1).to(weights), torch.cat(log_ratio, 1), batch.rows(every))
+    draws = torch.stack([*t_draws((1, *mode.shape[1:]), n_draws, rng)])  # the same in all restarts
+    z, log_ratio = (of_draws.transpose(0, 1) for of_draws in proposed(mode, root, draws, precision))
+    return _Drawn(z.to(weights), log_ratio, batch)

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...table.row_integrals import proposed, row_modes, t_draws
+from ...table.row_integrals import proposed, row_modes, sums_of_squares, t_draws
 from ..density.cells import Cells
 from ..density.decoder_program import DecoderProgram, DecoderState
 from .linear import LinearChains, LinearState
@@ -116,13 +116,13 @@ def line_levels(
     rng : numpy.random.Generator
     """
     cells, precision = program.cells_of(state), state.precision
-    weight, k = state.weight.double(), state.weight.shape[-1]
-    pairs = (weight.unsqueeze(-1) * weight.unsqueeze(-2)).flatten(-2)
+    weight = state.weight.double()
+    squares = sums_of_squares(weight)
 
     def expanded(z: Tensor) -> tuple[Tensor, Tensor]:
         """Slope (chain, row, factor) and minus the curvature of the log joint density."""
         _, slope, bend = cells.expanded(program.value(state, z.to(state.z)), state.noise)
-        hessian = (bend.double().mT @ pairs).unflatten(-1, (k, k)) + precision.unsqueeze(1)
+        hessian = squares(bend.double().mT) + precision.unsqueeze(1)
         return slope.double().mT @ weight - z @ precision, hessian
 
     mode, root = row_modes(state.z.double(), expanded)
@@ -131,7 +131,7 @@ def line_levels(
     base = base if cells.mask is None else base * cells.mask
     levels = []
     for draw in t_draws(tuple(mode.shape), _DRAWS, rng):
-        z, log_ratio = proposed(mode, root, draw, precision)
+        z, log_ratio = (of_draw[0] for of_draw in proposed(mode, root, draw.unsqueeze(0), precision))
         log_p = cells.log_prob(program.value(state, z.to(state.z)), state.noise).double()
         levels.append((log_p + base).sum(1) + log_ratio)
     return (torch.stack(levels).logsumexp(0) - math.log(_DRAWS)).cpu().numpy()

@@ -14,20 +14,21 @@ steps, a few rows at a time, so that hidden layers stay near the processor.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..density.cells import Cells
 from ..density.decoder_program import DecoderProgram, DecoderState
-from ._compiled_rows import AVAILABLE, row_normals
+from ._compiled_rows import AVAILABLE, row_normals, solved_normals
 from .hmc import Moved, hmc
 
 __all__ = ["LineRows", "curve_rows", "line_rows"]
 
-_FEATURES = 200  # up to which machine code is faster than products of matrices by a library
+_FEATURES = 200  # up to which machine code sums them faster than products of matrices by a library
 _AT_ONCE = 500_000  # numbers of a hidden layer of all features: few enough to stay near the processor
 
 
@@ -70,7 +71,7 @@ def line_rows(
     """
     z = state.z
     unit = torch.as_tensor(rng.standard_normal((z.shape[-1], *z.shape[:-1])), device=z.device)
-    compiled = AVAILABLE and z.device.type == "cpu" and f.shape[1] <= _FEATURES
+    compiled = AVAILABLE and z.device.type == "cpu"
     if compiled:
         new, forth = _compiled(state, z, terms, unit)
     else:
@@ -135,10 +136,23 @@ def _compiled(
 ) -> tuple[Tensor, Tensor]:
     """A draw from the normal about z, or `to`, and its log density up to a constant."""
     to = torch.empty_like(z) if to is None else to
-    (_, slope, bend), weight = terms, state.weight.double()
-    tensors = slope, bend, weight, state.precision.double(), z, unit, to
-    density = row_normals(*(tensor.detach().contiguous().numpy() for tensor in tensors))
+    (_, slope, bend), weight = terms, state.weight
+    where = state.precision.double(), z, unit, to
+    if slope.shape[1] <= _FEATURES:
+        density = row_normals(*_in_order(slope, bend, weight.double(), *where))
+    else:
+        density = solved_normals(*_in_order(*_summed(weight, slope, bend), *where))
     return to, torch.from_numpy(density)
+
+
+def _in_order(*tensors: Tensor) -> list[NDArray[Any]]:
+    return [tensor.detach().contiguous().numpy() for tensor in tensors]
+
+
+def _summed(weight: Tensor, slope: Tensor, bend: Tensor) -> tuple[Tensor, Tensor]:
+    """Over features: of the lower half of W' diag(h) W each entry (chain, row, entry), and W' g."""
+    first, second = np.tril_indices(weight.shape[-1])
+    return bend.mT @ (weight[..., first] * weight[..., second]), slope.mT @ weight
 
 
 def _squares(state: DecoderState, z: Tensor) -> Tensor:
@@ -172,11 +186,11 @@ def _proposal(state: DecoderState, z: Tensor, terms: tuple[Tensor, ...]) -> _Nor
     """In double precision: large counts have precisions that single precision cannot take apart."""
     (_, slope, bend), weight = terms, state.weight
     first, second = np.tril_indices(weight.shape[-1])
-    pairs = (bend.mT @ (weight[..., first] * weight[..., second])).double().movedim(-1, 0)
-    prior, z = state.precision, z.double()
+    pairs, pull = (summed.double() for summed in _summed(weight, slope, bend))
+    pairs, prior, z = pairs.movedim(-1, 0), state.precision, z.double()
     entries = iter(pairs + prior[:, first, second].T.unsqueeze(-1))
     root = _root([[next(entries) for _ in range(i + 1)] for i in range(weight.shape[-1])])
-    pull = ((slope.mT @ weight).double() - z @ prior).movedim(-1, 0)
+    pull = (pull - z @ prior).movedim(-1, 0)
     step = _upper_solved(root, _lower_solved(root, list(pull)))
     return _Normal(z.movedim(-1, 0) + torch.stack(step), root)
 

@@ -30,8 +30,10 @@ def test_compiled_rows_are_those_of_torch(monkeypatch, family):
 
 
 @pytest.mark.skipif(not AVAILABLE, reason="the extra 'fast' is not installed")
+@pytest.mark.parametrize("summed_by_machine_code", [True, False])
 @torch.no_grad()
-def test_rows_of_many_blocks_are_those_of_torch():
+def test_rows_of_many_blocks_are_those_of_torch(monkeypatch, summed_by_machine_code):
+    monkeypatch.setattr(module, "_FEATURES", 200 if summed_by_machine_code else 0)
     generator = torch.Generator().manual_seed(0)
     chains, features, n, k = 2, 6, 300, 4  # more rows than a block, and a part of one
     _, state = drawn("bernoulli", chains=chains)
