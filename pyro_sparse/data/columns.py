@@ -53,12 +53,17 @@ _FIXES = {
     "mixed": "write 1 and 0 for True and False, or drop it",
     "quoted": "convert it (pandas.to_numeric), or drop it",
     "comma": "write them with a point for decimals and no comma, as 1234.5, or drop it",
+    "limits": "write the limit itself and say so (pyro_sparse.likelihoods.CensoredNormal), or set such cells "
+    "to NaN, or drop it",
+    "marked": "write the numbers alone, or drop it",
     "text": "make one column of 0 and 1 of two answers, and 0 and 1 for each of more "
     "(pandas.get_dummies), or drop it",
     "cells": "set such cells to NaN, or drop it",
 }
 _LARGEST = 1e18  # in model units: its square still is a number in single precision, which ends at 3.4e38
 _SHOWN = 60  # characters of a cell in a message
+# A currency, digits in groups of three, a share: "$1,234.50", "12 %".
+_MARKED = r"[+-]?[$€£¥]?\s*\d{1,3}(?:[,.' \u00a0\u202f]?\d{3})*(?:[.,]\d+)?\s*[%‰$€£¥]?"
 # Kinds of cells as pandas.api.types.infer_dtype calls them.
 _NO_TEXT = {"bytes", "complex", "date", "datetime", "interval", "period", "time", "timedelta"}
 _NUMBERS = {"boolean", "decimal", "empty", "floating", "integer", "mixed-integer-float"}
@@ -124,9 +129,11 @@ def strangers(column: pd.Series) -> tuple[str, str]:
     Returns
     -------
     holds : str
-    sort : {"kind", "nominal", "ordinal", "levels", "mixed", "quoted", "comma", "text", "cells"}
+    sort : {"kind", "nominal", "ordinal", "levels", "mixed", "quoted", "comma", "limits", "marked", "text",
+        "cells"}
         Dates and the like; categories, those in an order, those that are numbers; True or False among
-        numbers; numbers as text; these with a comma; text throughout; text in some cells.
+        numbers; numbers as text; these with a comma; some below or above a limit; those with other signs;
+        text throughout; text in some cells.
     """
     of = pd.api.types
     if isinstance(column.dtype, pd.CategoricalDtype):
@@ -147,6 +154,10 @@ def strangers(column: pd.Series) -> tuple[str, str]:
         return ("True or False among numbers", "mixed") if yes_no.any() else ("numbers as text", "quoted")
     if cells[bad].str.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?").all():
         return f"numbers with a comma ({', '.join(values)})", "comma"
+    if cells[bad].str.fullmatch(rf"[<>≤≥]=?\s*{_MARKED}").all():
+        return f"numbers beyond a limit ({', '.join(values)})", "limits"
+    if cells[bad].str.fullmatch(_MARKED).all():
+        return f"numbers with other signs ({', '.join(values)})", "marked"
     if bad.all():
         return f"text ({', '.join(values)})", "text"
     row = int(np.flatnonzero(present)[bad.to_numpy().argmax()])

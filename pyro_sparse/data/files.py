@@ -41,6 +41,8 @@ _FIXES = {
     "mixed": "write 1 and 0 for them",
     "quoted": "write them without quotes",
     "comma": "say what the comma is: decimal=',' or thousands=','",
+    "limits": "write the limit itself, or leave such cells empty",
+    "marked": "write the numbers alone; where only digits are in groups, say by what: thousands=','",
     "cells": "leave such cells empty",
 }
 # What else people have tables in, and how to bring it here.

@@ -115,6 +115,8 @@ def test_columns_may_be_called_by_numbers(tmp_path, names):
             r"text in 1 of 3 cells \('NULL!'; the first in row 1, counted from 0\).*missing=\['NULL!'\]$",
         ),
         (['"0,1"', '"2,5"', "3"], r"numbers with a comma \('0,1', '2,5'\).*decimal=',' or thousands=','"),
+        (['"3,934.6"', "2.5", "1"], r"numbers with other signs \('3,934.6'\).*thousands=','"),
+        (["<0.5", "2.5", "1"], r"numbers beyond a limit \('<0.5'\).*the limit itself, or leave"),
         (["True", "-", "False"], r"text in 1 of 3 cells \('-'; the first in row 1, counted from 0\)"),
         (["True", "0", "1"], r"True or False among numbers.*write 1 and 0"),
     ],

@@ -48,6 +48,11 @@ def test_what_pandas_takes_for_missing_is_missing_in_an_array_of_objects(nothing
         (["-"] + ["1.5"] * 19, r"text in 1 of 20 cells \('-'; the first in row 0, .*; set such cells to NaN"),
         (["1.5"] * 20, "numbers as text, .*pandas.to_numeric"),
         (["1,5"] * 20, r"numbers with a comma \('1,5'\), .*with a point for decimals"),
+        (["39%", "7.5 %"] * 10, r"numbers with other signs \('39%', '7.5 %'\), .*the numbers alone"),
+        (["$1,234.50", "-€3"] * 10, r"numbers with other signs \('\$1,234.50', '-€3'\), "),
+        (["1.234.567", "12"] * 10, r"numbers with other signs \('1.234.567'\), "),
+        (["<0.5", "0.7"] * 10, r"numbers beyond a limit \('<0.5'\), .*the limit itself .*CensoredNormal"),
+        (["12:30", "555-1234"] * 10, r"text \('12:30', '555-1234'\), "),
         (["m", "f"] * 10, r"text \('m', 'f'\), .*pandas.get_dummies"),
         (
             pd.Categorical(["m", "f"] * 10),
