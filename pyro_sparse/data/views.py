@@ -6,7 +6,6 @@ of each view, patterns of what is missing, covariates) is what any table has.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +15,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from .columns import as_frame
+from .spelling import plain
 
 if TYPE_CHECKING:
     from .._utils.types import TableLike
@@ -53,8 +53,8 @@ def join_views(views: Mapping[str, TableLike]) -> pd.DataFrame:
     Raises
     ------
     TypeError, ValueError
-        No views, or something that is no table; names that are no text, or hold ":"; a row that is there
-        twice; tables without names of rows beside others with them, or of other lengths.
+        No views, or something that is no table, or has no columns; names that are no text, or hold ":"; a row
+        that is there twice; tables without names of rows beside others with them, or of other lengths.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def join_views(views: Mapping[str, TableLike]) -> pd.DataFrame:
 def _check_spelling(name: str, rows: pd.Index, other: str, others: pd.Index) -> None:
     """Complain of rows that two views would share but for spaces, case or zeros before a number."""
     alone, beside = rows.difference(others, sort=False), others.difference(rows, sort=False)
-    spelt = [{_plain(row): row for row in unmatched} for unmatched in (alone, beside)]
+    spelt = [{plain(row): row for row in unmatched} for unmatched in (alone, beside)]
     if any(len(plain) < len(unmatched) for plain, unmatched in zip(spelt, (alone, beside), strict=True)):
         return  # spelling tells rows of one view apart
     same = [row for row in spelt[0] if row in spelt[1]]
@@ -110,11 +110,6 @@ def _check_spelling(name: str, rows: pd.Index, other: str, others: pd.Index) -> 
             f"spaces, case or zeros, such as {spelt[0][same[0]]!r} and {spelt[1][same[0]]!r}, and would "
             "not be matched; spell them alike, or, if they are different rows, give them other names"
         )
-
-
-def _plain(row: object) -> str:
-    """A row's name without spaces around it, case, and zeros before numbers."""
-    return re.sub(r"(?<!\d)0+(?=\d)", "", str(row).strip().casefold())
 
 
 def as_one_table(data: TableLike) -> TableLike:
@@ -180,6 +175,8 @@ def _frame(name: object, table: Any) -> pd.DataFrame:
         if cells.ndim != 2:
             raise ValueError(f"X: view {name!r} has shape {cells.shape}, wanted a table (row, feature)")
         table = pd.DataFrame(cells, columns=[f"x{j + 1}" for j in range(cells.shape[1])])
+    if not table.shape[1]:
+        raise ValueError(f"X: view {name!r} has no columns; leave it out")
     table = table.copy(deep=False)
     table.columns = [f"{name}{SEPARATOR}{feature}" for feature in table.columns]
     return table

@@ -30,6 +30,13 @@ def test_rows_are_matched_by_name_and_missing_where_a_view_has_not_seen_them():
     assert list(RNA.columns) == ["g1", "g2"]  # as it was
 
 
+def test_rows_that_were_cut_out_of_a_table_keep_their_numbers():
+    a, b = (pd.DataFrame({"x": np.arange(9.0) + shift}) for shift in (0, 100))
+    joined = join_views({"a": a[3:8], "b": b[4:9]})
+    assert joined.index.tolist() == [3, 4, 5, 6, 7, 8]
+    assert joined.loc[5].tolist() == [5.0, 105.0] and joined.loc[3].isna().tolist() == [False, True]
+
+
 def test_containers_of_views_are_read():
     annotated = SimpleNamespace(mod={"rna": RNA, "protein": PROTEIN}, obs_names=list("abcd"))
     pd.testing.assert_frame_equal(as_one_table(annotated), join_views({"rna": RNA, "protein": PROTEIN}))
@@ -61,6 +68,7 @@ def test_features_go_by_what_stands_before_the_colon():
         ({"a": np.ones((3, 1)), "b": np.ones((2, 1))}, ValueError, r"views have 3 \(a\), 2 \(b\) rows"),
         ({"a": np.ones(3)}, ValueError, r"view 'a' has shape \(3,\), wanted a table"),
         ({"a": RNA.iloc[[0, 0]]}, ValueError, "view 'a' has the row 'a' twice"),
+        ({"a": RNA, "b": RNA.iloc[:, :0]}, ValueError, "view 'b' has no columns; leave it out"),
     ],
 )
 def test_what_cannot_be_joined_is_refused(views, error, says):

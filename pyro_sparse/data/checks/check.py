@@ -25,6 +25,7 @@ from .filled import filled_cells
 from .groups import row_groups
 from .joined import joined_columns
 from .kinds import chosen_kinds, entry_mistakes, few_levels, missing_codes, several_kinds
+from .labels import alike_levels
 from .level_order import levels_out_of_order
 from .missing import separate_columns
 from .near_rows import nearly_repeated_rows
@@ -80,8 +81,9 @@ def check_table(
     another table that was joined; cells that make their column; codes, counts, levels and yes or no under
     the normal likelihood; codes for missing cells, cells that were filled in; heavy tails; columns hardly
     seen together; batches of rows, or clusters; columns whose sign changes at a row, or in a group;
-    covariates whose effects are no lines; levels in another order than what they mean; counts that vary
-    more, or less, than their likelihood; how many rows survey weights leave.
+    covariates whose effects are no lines; levels in another order than what they mean; levels of covariates
+    that differ in spelling; counts that vary more, or less, than their likelihood; how many rows survey
+    weights leave.
 
     Examples
     --------
@@ -173,6 +175,7 @@ def _findings(cells: Cells, table: Table, likelihood: Likelihood) -> list[Findin
         *far_cells,
         *filled,
         *(_disordered(others, families, likelihood) if not mistakes else []),
+        *alike_levels(table.design),
         *of_tails,
         *(_unlike_rows(cells, table, families, far) if not (repeats or mistakes) else []),
         *counts,

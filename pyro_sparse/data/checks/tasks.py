@@ -7,6 +7,7 @@ import numpy as np
 from ...findings.finding import Finding
 from ..tasks import Tasks
 from .kinds import CODE_GAP, SENTINELS
+from .labels import alike_labels
 
 __all__ = [
     "coded_outcomes",
@@ -51,6 +52,7 @@ def task_findings(tasks: Tasks, n_latents: int, normal: bool = True) -> list[Fin
     """
     findings = [*row_counts(tasks, n_latents), *coded_outcomes(tasks)]
     findings += [*outcomes_among_features(tasks), *units_of_features(tasks)]
+    findings += alike_labels([str(name) for name in tasks.task_names], "tasks", "weights of its own")
     return [*findings, *(outcome_kinds(tasks) if normal else ())]
 
 
