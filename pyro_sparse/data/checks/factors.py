@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from ...findings.finding import Finding
 from ._cells import naming
+from .level_order import MUCH_LOST
 
 __all__ = ["doubted_by_columns"]
 
@@ -70,6 +71,8 @@ def doubted_by_columns(
     doubts: list[Finding] = []
     doubted: set[int] = set()
     for finding in findings:
+        if finding.kind == "order" and (finding.size or 0.0) < MUCH_LOST:
+            continue  # loadings are a little small for it
         if finding.kind in _OF_ALL_EDGES:
             share = effect[[at[name] for name in finding.columns if name in at]].sum(0)
             mostly = (share >= _MOSTLY * total) & (total > 0)

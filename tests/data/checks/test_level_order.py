@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import pyro_sparse as ps
+from pyro_sparse.data.checks import level_order
 from pyro_sparse.data.checks.factors import doubted_by_columns
 from pyro_sparse.findings.finding import Finding
 
@@ -80,6 +81,15 @@ def test_levels_are_those_before_effects_of_covariates_were_taken_out():
     assert finding.columns == ("x0",)
 
 
+def test_columns_of_which_much_is_lost_are_apart():
+    x, levels = table(1006, n_levels=4)
+    other = np.digitize(x.x5, np.quantile(x.x5, [0.33, 0.67]))
+    much, little = np.array([2.0, 0.0, 3.0, 1.0])[levels], np.array([0.0, 2.0, 1.0])[other]
+    first, second = told(x.assign(x0=much, x5=little))
+    assert first.columns == ("x0",) and first.size >= level_order.MUCH_LOST > second.size
+    assert second.columns == ("x5",)
+
+
 @pytest.mark.parametrize(
     ("means", "lost"),
     [
@@ -98,7 +108,10 @@ def test_what_the_order_loses_is_what_monotone_means_by_hand_leave(means, lost):
 
 
 def test_all_edges_of_such_a_column_are_in_doubt():
-    note = Finding("order", "levels", source="data", columns=("b",), size=0.4)
+    notes = [
+        Finding("order", "levels", source="data", columns=("b",), size=0.5),
+        Finding("order", "levels", source="data", columns=("c",), size=0.2),  # a little is lost
+    ]
     effects = [[0.9, 0.0], [0.1, 0.8], [0.8, 0.1], [0.0, 0.9]]
-    (doubt,) = doubted_by_columns([note], effects, list("abcd"), ["factor 1", "factor 2"])
+    (doubt,) = doubted_by_columns(notes, effects, list("abcd"), ["factor 1", "factor 2"])
     assert doubt.is_doubt and doubt.edges == (("b", "factor 1"), ("b", "factor 2")) and not doubt.factors
