@@ -59,8 +59,11 @@ for finding in ps.check_table(X, likelihood):
 
 # %% [markdown]
 # The second sentence is right: `logpopul` is the logarithm of thousands of people and .1, and a place of
-# fewer than a thousand counts as 0. So is the third: interviews were held place by place, and neighbouring
-# rows share a place. There is no column for it here, so we go on, and the sentences stay with the result.
+# fewer than a thousand counts as 0. The third is no slip, but a curve: voters who see Dole a little to the
+# right of the middle (5) differ most from those who see him on the left, and those who see him far to the
+# right (7) are in between. The order is right, and a fifth is little to lose. The fourth is right, too:
+# interviews were held place by place, and neighbouring rows share a place. There is no column for it here, so
+# we go on, and the sentences stay with the result.
 #
 # ## Fit, and how sure is it?
 #

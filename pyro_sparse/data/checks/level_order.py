@@ -38,8 +38,9 @@ _LEAST_COLUMNS = 4
 _LEVELS = 3, 12  # that a column has, at least and most
 _LEAST_CELLS = 5  # of a level
 _MOST_COMPONENTS = 6
-# Tuned on seeds 1000 to 1003 (benchmarks/NOTEBOOK.md, "Levels out of order"): of 5,294 columns in order the
-# least p-value, times their number, was .5; of columns in a random order a third to three quarters are told.
+# Tuned on seed 1000 (benchmarks/NOTEBOOK.md, "Levels out of order"): of 5,294 columns in order the least
+# p-value, times their number, was .5; in a random order a quarter to three quarters of those with loadings of
+# .5 and more are told, from 150 rows on.
 _CHANCE = 1e-3  # that any column of a table in order is reported
 _CLEAR = 1e-6  # that levels without a difference seem to differ
 _LEAST_LOST = 0.1  # of what levels say of the other columns, by the order that they have
