@@ -482,9 +482,8 @@ def _opened(path: Path, layer: str | None) -> Any:
         return opened
     # anndata's own backed mode leaves X on disk only, and reads all layers, obs and obsm
     layers = opened.get("layers", {})
-    has_x = (
-        "X" in opened and getattr(opened["X"], "shape", ()) is not None
-    )  # some versions write an empty one
+    # anndata 0.12.0 writes an empty X, without a shape, where there is none
+    has_x = "X" in opened and getattr(opened["X"], "shape", ()) is not None
     if layer is None and not has_x:
         raise ValueError(f"source: {path.name!r} has no X; give layer=, of {_names(layers)}")
     matrix = opened["X"] if layer is None else _of(layers, layer)

@@ -101,7 +101,7 @@ def _check_spelling(name: str, rows: pd.Index, other: str, others: pd.Index) -> 
     """Complain of rows that two views would share but for spaces, case or zeros before a number."""
     alone, beside = rows.difference(others, sort=False), others.difference(rows, sort=False)
     spelt = [{plain(row): row for row in unmatched} for unmatched in (alone, beside)]
-    if any(len(plain) < len(unmatched) for plain, unmatched in zip(spelt, (alone, beside), strict=True)):
+    if any(len(names) < len(unmatched) for names, unmatched in zip(spelt, (alone, beside), strict=True)):
         return  # spelling tells rows of one view apart
     same = [row for row in spelt[0] if row in spelt[1]]
     if same:

@@ -31,7 +31,7 @@ __all__ = ["Cells", "Summed", "weighted"]
 
 _FARTHEST = 10.0  # that a cell pulls f at the first step
 _NEWTON = 3  # steps: log evidences of candidates were then right to some .005 (NOTEBOOK.md)
-_FEW_VALUES = 0.5  # of the rows: distinct values of a feature up to which they are counted
+_FEW_VALUES = 0.5  # of the rows: distinct values of a feature up to which half of the work is saved
 _TIGHT = 5e-3  # noise over variance below which single precision costs log evidence tenths and more
 
 

@@ -13,7 +13,7 @@ from ...._utils.arrays import compiled as _compile
 from ..density._compiled_weight import ROOT_HALF, norm, weight_under
 from ..density.weight import LEAST_PRECISION
 
-__all__ = ["AVAILABLE", "angle", "angle_steps", "log_lkj", "log_prior"]
+__all__ = ["AVAILABLE", "angle", "angle_steps", "follow", "in_slabs", "log_lkj", "log_prior"]
 
 
 @_compile
@@ -35,12 +35,8 @@ def angle_steps(
     for c in range(n_chains):
         for m in range(len(pairs)):
             i, j = pairs[m]
-            n_free, at_mode = 0, False
-            for f in range(g):
-                first[f] = weight[c, i, f] / slab_scale
-                n_free += permitted[i, f]
-                at_mode |= permitted[i, f] and first[f] == 0
-            if at_mode:  # zeros of a start are no draws of the spike
+            n_free = in_slabs(weight[c, i], permitted[i], slab_scale, first)
+            if n_free < 0:
                 continue
             for f in range(g):
                 a[f], b[f] = gram[c, j, j, wide * f], centred[c, j, f]
@@ -91,16 +87,36 @@ def angle_steps(
                     size = weight_under(a[f], tilt, scale, laplace, drawn[m, 0, c, f], tail)
                     weight[c, j, f], edge[c, j, f] = slab_scale * size, there
             log_det[c] += 2 * np.log(alpha)
+            follow(maps[c], cov[c], i, j, alpha, beta, cos)
             for other in range(k):
-                maps[c, i, other] = alpha * maps[c, i, other] + beta * maps[c, j, other]
-                new = alpha * cov[c, i, other] + beta * cov[c, j, other]
-                new = 1.0 if other == i else cos if other == j else new
-                cov[c, i, other] = cov[c, other, i] = new
                 for f in range(gram.shape[3]):
                     gram[c, i, other, f] = alpha * gram[c, i, other, f] + beta * gram[c, j, other, f]
             for other in range(k):
                 for f in range(gram.shape[3]):
                     gram[c, other, i, f] = alpha * gram[c, other, i, f] + beta * gram[c, other, j, f]
+
+
+@_compile
+def in_slabs(weight, permitted, slab_scale, first):
+    """Loadings of a factor in units of the slab, to `first`; how many are free, -1 where one of them is 0.
+
+    Zeros of a start are no draws of the spike, and do not move.
+    """
+    n_free, at_mode = 0, False
+    for f in range(len(weight)):
+        first[f] = weight[f] / slab_scale
+        n_free += permitted[f]
+        at_mode |= permitted[f] and first[f] == 0
+    return -1 if at_mode else n_free
+
+
+@_compile
+def follow(maps, cov, i, j, alpha, beta, cos):
+    """The maps and the correlations (factor, factor) of a chain in which factor i has moved towards j."""
+    for other in range(len(cov)):
+        maps[i, other] = alpha * maps[i, other] + beta * maps[j, other]
+        new = alpha * cov[i, other] + beta * cov[j, other]
+        cov[i, other] = cov[other, i] = 1.0 if other == i else cos if other == j else new
 
 
 @_compile

@@ -13,7 +13,7 @@ from ...._utils.arrays import compiled as _compile
 from ...._utils.elementary import exponential, logarithm
 from ..density._compiled_weight import ROOT_HALF, norm, weight_under
 from ..density.loadings import ENDS, HERMITE, LEAST_BEND, NODES, TINY, WEIGHTS
-from ._compiled_angles import angle, log_lkj, log_prior
+from ._compiled_angles import angle, follow, in_slabs, log_lkj, log_prior
 
 __all__ = ["curve_steps"]
 
@@ -49,12 +49,8 @@ def curve_steps(
                 _slab_sums(sd[c, f], likelihood[c, f], laplace, sums[f])
         for m in range(len(others)):
             i = others[m]
-            n_free, at_mode = 0, False
-            for f in range(g):
-                first[f] = weight[c, i, f] / slab_scale
-                n_free += permitted[i, f]
-                at_mode |= permitted[i, f] and first[f] == 0
-            if at_mode:  # zeros of a start are no draws of the spike
+            n_free = in_slabs(weight[c, i], permitted[i], slab_scale, first)
+            if n_free < 0:
                 continue
             begun = np.arccos(min(max(cov[c, i, j], -1.0), 1.0))
             for p in range(n_places):
@@ -111,11 +107,7 @@ def curve_steps(
                 if permitted[j, f]:
                     weight[c, j, f], edge[c, j, f] = slab_scale * new[f], there[f]
             log_det[c] += 2 * np.log(alpha)
-            for other in range(k):
-                maps[c, i, other] = alpha * maps[c, i, other] + beta * maps[c, j, other]
-                moved = alpha * cov[c, i, other] + beta * cov[c, j, other]
-                moved = 1.0 if other == i else cos if other == j else moved
-                cov[c, i, other] = cov[c, other, i] = moved
+            follow(maps[c], cov[c], i, j, alpha, beta, cos)
 
 
 @_compile
@@ -168,9 +160,8 @@ def _log_slab(middle, sd, sums, laplace):
     """log of the slab's integral, up to the constant of the slab's family."""
     if laplace:
         n = len(NODES)
-        first = min(
-            max(np.ceil((-middle / sd - NODES[0]) / _STEP), 0.0), float(n)
-        )  # above 0, and those after
+        # from which node on loadings are above 0
+        first = min(max(np.ceil((-middle / sd - NODES[0]) / _STEP), 0.0), float(n))
         if first == 0:
             return logarithm(sums[0, 0] + TINY) - middle
         if first == n:
